@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from calibrank._internal.rules import Range
 from calibrank.errors import DataError
 
 MOST_BINS = 10**6
@@ -57,7 +58,7 @@ def listed(names: Iterable[object]) -> str:
 
 def whole(name: str, value: Any, low: int = 0, high: int = LARGEST_COUNT, remedy: str = "") -> int:
     """An integer of Python or NumPy between `low` and `high`, as Python's."""
-    number = None if isinstance(value, bool | np.bool_) else _as_integer(_without_array(value))
+    number = _as_integer(value)
     if number is not None and low <= number <= high:
         return number
     is_bounded = high < LARGEST_COUNT or (number is not None and number > high)
@@ -76,18 +77,21 @@ def whole_numbers(name: str, values: Any, low: int, high: int, example: str) -> 
 
 
 def _as_integer(value: Any) -> int | None:
+    if isinstance(value, bool | np.bool_):
+        return None
     try:
-        return operator.index(value)
+        return operator.index(_without_array(value))
     except TypeError:
         return None
 
 
 def real(name: str, value: Any, interval: str = "(-inf, inf)", remedy: str = "") -> float:
     """A number of Python or NumPy within an interval such as "(0, 1]", as a float."""
+    allowed = Range(interval)
     number = _as_float(_without_array(value))
-    if number is not None and _holds(interval, number):
+    if number is not None and allowed.holds(number):
         return number
-    raise DataError(name, _rule(interval), shown(value), remedy)
+    raise DataError(name, allowed.as_rule(), shown(value), remedy)
 
 
 def _as_float(value: Any) -> float | None:
@@ -97,29 +101,6 @@ def _as_float(value: Any) -> float | None:
         return float(value)
     except OverflowError:  # an integer beyond the largest float
         return None
-
-
-def _ends(interval: str) -> tuple[float, float]:
-    low, high = interval[1:-1].split(", ")
-    return float(low), float(high)
-
-
-def _holds(interval: str, number: float) -> bool:
-    low, high = _ends(interval)
-    above = number > low if interval[0] == "(" else number >= low
-    below = number < high if interval[-1] == ")" else number <= high
-    return above and below
-
-
-def _rule(interval: str) -> str:
-    """The interval as the rule of a sentence."""
-    low, high = _ends(interval)
-    if high < float("inf"):
-        return f"lie in {interval}"
-    if low == -float("inf"):
-        return "be a finite number"
-    bound = f"above {low:g}" if interval[0] == "(" else f"{low:g} or more"
-    return f"be a finite number, {bound}"
 
 
 def _without_array(value: Any) -> Any:
@@ -186,7 +167,7 @@ def require_seed(seed: Any) -> None:
     """Check a seed that will be used later."""
     if isinstance(seed, np.random.Generator):
         return
-    number = None if isinstance(seed, bool | np.bool_) else _as_integer(_without_array(seed))
+    number = _as_integer(seed)
     if number is None or number < 0:
         raise DataError(
             "seed",

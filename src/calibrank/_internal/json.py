@@ -3,12 +3,13 @@
 import hashlib
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, is_dataclass
+from dataclasses import MISSING, dataclass, is_dataclass, replace
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from types import NoneType
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from calibrank._internal.arguments import shown
 from calibrank.errors import DataError
 
 Record = TypeVar("Record")
+Kind = TypeVar("Kind")
 
 
 def digest_of(document: Mapping[str, Any]) -> str:
@@ -104,73 +106,31 @@ class Fields:
         """Whether an optional field is present; files of older versions lack the newer ones."""
         return self.values.get(name) is not None
 
-    def without(self, *names: str) -> "Fields":
-        """The other fields of the object."""
-        values = {name: value for name, value in self.values.items() if name not in names}
-        return Fields(self.where, values, self.remedy)
-
     def child(self, name: str) -> "Fields":
         """A field that is an object itself."""
-        where = f"{self.where}, {name}"
-        return Fields(where, _require_object(where, self._get(name), self.remedy), self.remedy)
+        return self._object(name, self._get(name))
 
     def children(self, name: str) -> list["Fields"]:
         """A field that is a list of objects."""
-        where = f"{self.where}, {name}"
-        objects = self._typed(name, list, "a list of objects")
-        checked = [_require_object(where, each, self.remedy) for each in objects]
-        return [Fields(where, each, self.remedy) for each in checked]
+        objects = self._get(name)
+        if not isinstance(objects, list):
+            raise self._wrong(name, "a list of objects", objects)
+        return [self._object(name, each) for each in objects]
 
     def text(self, name: str) -> str:
-        return str(self._typed(name, str, "a string"))
+        return str(self._typed(name, str))
 
     def texts(self, name: str) -> list[str]:
-        values = self._typed(name, list, "a list of strings")
-        if not all(isinstance(value, str) for value in values):
-            raise self._wrong(name, "a list of strings", values)
-        return list(values)
-
-    def lists_of_texts(self, name: str) -> list[tuple[str, ...]]:
-        lists = self._typed(name, list, "a list of lists of strings")
-        for each in lists:
-            if not isinstance(each, list) or not all(isinstance(value, str) for value in each):
-                raise self._wrong(name, "a list of lists of strings", each)
-        return [tuple(each) for each in lists]
-
-    def flag(self, name: str) -> bool:
-        return bool(self._typed(name, bool, "true or false"))
+        return list(self._typed(name, tuple[str, ...]))
 
     def count(self, name: str) -> int:
-        value = self._typed(name, int, "a whole number")
-        if isinstance(value, bool) or value < 0:  # Python's booleans are integers
-            raise self._wrong(name, "a whole number, 0 or more", value)
-        return int(value)
-
-    def counts(self, name: str) -> list[int]:
-        values = self._typed(name, list, "a list of whole numbers")
-        for value in values:
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise self._wrong(name, "a list of whole numbers, 0 or more", value)
-        return list(values)
+        return int(self._typed(name, int))
 
     def number(self, name: str) -> float:
-        value = self._get(name)
-        if not _is_number(value):
-            raise self._wrong(name, "a finite number", value)
-        return float(value)
-
-    def optional(self, name: str) -> float | None:
-        """A field that is a finite number or null."""
-        if self._get(name) is None:
-            return None
-        return self.number(name)
+        return float(self._typed(name, float))
 
     def numbers(self, name: str) -> list[float]:
-        values = self._typed(name, list, "a list of numbers")
-        for value in values:
-            if not _is_number(value):
-                raise self._wrong(name, "a list of finite numbers", value)
-        return [float(value) for value in values]
+        return list(self._typed(name, tuple[float, ...]))
 
     def build(self, kind: type[Record]) -> Record:
         """A dataclass of plain values, lists and other dataclasses, by the types of its fields.
@@ -178,49 +138,114 @@ class Fields:
         A field that is absent or null has its default: files of older versions lack newer ones.
         """
         hints = get_type_hints(kind)
-        self.only(*hints)
+        own = dataclass_fields(cast("Any", kind))
+        self.only(*[each.name for each in own])
         given = {}
-        for each in dataclass_fields(cast("Any", kind)):
-            is_optional = each.default is not MISSING
-            if not is_optional or self.holds(each.name):
-                given[each.name] = self._typed_as(each.name, hints[each.name])
+        for each in own:
+            if each.default is MISSING or self.holds(each.name):
+                given[each.name] = self._typed(each.name, hints[each.name])
         return kind(**given)
 
-    def _typed_as(self, name: str, hint: Any) -> Any:
+    def _typed(self, name: str, hint: Any) -> Any:
+        return self._as(name, self._get(name), hint)
+
+    def _as(self, name: str, value: Any, hint: Any) -> Any:
+        """A value of a field as the type of an annotation."""
         arguments = get_args(hint)
         if NoneType in arguments:
-            if self._get(name) is None:
-                return None
-            return self._typed_as(name, arguments[0])
-        if get_origin(hint) is tuple:
-            return self._tuple(name, arguments)
+            return None if value is None else self._as(name, value, arguments[0])
         if is_dataclass(hint):
-            return self.child(name).build(cast("type", hint))
-        readers = {int: self.count, float: self.number, str: self.text, bool: self.flag}
-        return readers[hint](name)
+            fields = self._object(name, value)
+            kind = cast("Any", hint)
+            return kind.from_fields(fields) if issubclass(kind, Saved) else fields.build(kind)
+        if get_origin(hint) is tuple:
+            return self._tuple(name, value, arguments)
+        description, _, is_valid = _SCALARS[hint]
+        if not is_valid(value):
+            raise self._wrong(name, description, value)
+        return hint(value)
 
-    def _tuple(self, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _tuple(self, name: str, values: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         inner = arguments[0]
         if is_dataclass(inner):
-            return tuple(child.build(cast("type", inner)) for child in self.children(name))
-        values = self.texts(name) if inner is str else self.numbers(name)
+            return tuple([self._as(name, each.values, inner) for each in self.children(name)])
+        _, description, is_valid = _SCALARS[inner]
+        wrong = [values]
+        if isinstance(values, list):
+            wrong = [value for value in values if not is_valid(value)][:1]
+        if wrong:
+            raise self._wrong(name, f"a list of {description}", wrong[0])
         if Ellipsis not in arguments and len(values) != len(arguments):
             raise self._wrong(name, f"a list of {len(arguments)}", values)
-        return tuple(values)
+        return tuple(map(get_origin(inner) or inner, values))
 
     def _get(self, name: str) -> Any:
         if name not in self.values:
             raise DataError(self.where, f"hold {name!r}", "none", self.remedy)
         return self.values[name]
 
-    def _typed(self, name: str, kind: type, description: str) -> Any:
-        value = self._get(name)
-        if not isinstance(value, kind):
-            raise self._wrong(name, description, value)
-        return value
+    def _object(self, name: str, value: Any) -> "Fields":
+        where = f"{self.where}, {name}"
+        return Fields(where, _require_object(where, value, self.remedy), self.remedy)
 
     def _wrong(self, name: str, description: str, value: Any) -> DataError:
         return DataError(f"{self.where}, {name}", f"be {description}", shown(value), self.remedy)
+
+
+class Saved:
+    """A dataclass that is one of several kinds: JSON has its kind and its fields."""
+
+    kind: ClassVar[str]
+    tag: ClassVar[str] = "kind"
+    """The name of the field that has the kind."""
+    newer: ClassVar[tuple[str, ...]] = ()
+    """Fields that are left out where they are None, as older versions did."""
+
+    def content(self) -> dict[str, Any]:
+        """The kind and the fields, as JSON."""
+        content = {self.tag: self.kind, **_plain_fields(self)}
+        return {
+            name: value
+            for name, value in content.items()
+            if value is not None or name not in self.newer
+        }
+
+    @classmethod
+    def from_fields(cls, fields: Fields) -> Self:
+        """Rebuild it from what `content` gave."""
+        kind_of(fields, {cls.kind: cls}, cls.tag)
+        values = {name: value for name, value in fields.values.items() if name != cls.tag}
+        return replace(fields, values=values).build(cls)
+
+
+def kind_of(fields: Fields, kinds: Mapping[str, Kind], tag: str = "kind") -> Kind:
+    """The kind that an object is of."""
+    name = fields.text(tag)
+    if name not in kinds:
+        raise DataError(
+            f"{fields.where}, {tag}",
+            f"be one of {', '.join(kinds)}",
+            f"{name!r}",
+            "If a newer calibrank wrote it, upgrade calibrank.",
+        )
+    return kinds[name]
+
+
+def plain(value: Any) -> Any:
+    """A value of dataclasses and tuples as JSON reads it back: the digest depends on neither."""
+    if isinstance(value, Saved):
+        return value.content()
+    if is_dataclass(value):
+        return _plain_fields(value)
+    if not isinstance(value, tuple | list):
+        return value
+    # There may be a million numbers or texts.
+    is_flat = not value or isinstance(value[0], str | int | float)
+    return list(value) if is_flat else [plain(each) for each in value]
+
+
+def _plain_fields(value: Any) -> dict[str, Any]:
+    return {each.name: plain(getattr(value, each.name)) for each in dataclass_fields(value)}
 
 
 def _require_object(where: str, value: Any, remedy: str) -> Mapping[str, Any]:
@@ -236,12 +261,39 @@ def _is_number(value: Any) -> bool:
     return abs(value) <= sys.float_info.max
 
 
+def _is_count(value: Any) -> bool:
+    # Python's booleans are integers.
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_list_of(is_valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda values: isinstance(values, list) and all(map(is_valid, values))
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+# How a type of an annotation is named, alone and in a list, and which values it has.
+_SCALARS: dict[Any, tuple[str, str, Callable[[Any], bool]]] = {
+    str: ("a string", "strings", _is_text),
+    bool: ("true or false", "booleans", _is_flag),
+    int: ("a whole number, 0 or more", "whole numbers, 0 or more", _is_count),
+    float: ("a finite number", "finite numbers", _is_number),
+    tuple[str, ...]: ("a list of strings", "lists of strings", _is_list_of(_is_text)),
+    tuple[float, ...]: ("a list of numbers", "lists of numbers", _is_list_of(_is_number)),
+}
+
+
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     # Python keeps the last of two equal keys and other readers the first: the text is ambiguous.
     values = dict(pairs)
     if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = Counter([name for name, _ in pairs]).most_common(1)[0][0]
         raise ValueError(f"the key {shown(twice)} occurs twice")
     return values
 

@@ -8,34 +8,36 @@ from dataclasses import dataclass
 from typing import Any
 
 LARGEST_SCORE = 1e30
-"""A larger score is a padding value (float32's -3.4e38, float64's -1.8e308), not a prediction."""
+"""A larger score is a padding value (float32's -3.4e38, float64's -1.8e308), not a prediction.
 
-LARGEST_WEIGHT = 1e30
-"""Sums of larger weights and of their squares might not be finite."""
+A larger weight is none either: sums of such weights and of their squares might not be finite.
+"""
 
 SMALLEST_MASS = 1e-30
 """Squares of smaller weights vanish, and inverses of smaller propensities overflow."""
 
-LARGEST_RANK = 1e9
-"""A larger rank is a padding value."""
-
 
 @dataclass(frozen=True, slots=True)
-class ColumnRule:
-    """A range of numbers; with `only_ends`, just its two ends.
+class Range:
+    """An interval of numbers as it is written, such as "(0, 1]"."""
 
-    Above 0, values are at least `smallest`.
-    """
+    interval: str
 
-    low: float
-    high: float
-    statement: str
-    """Completes the sentence "<column> must ..."."""
-    remedy: str
-    only_ends: bool = False
-    excludes_low: bool = False
-    excludes_high: bool = False
-    smallest: float = 0.0
+    @property
+    def low(self) -> float:
+        return float(self.interval[1:-1].split(", ")[0])
+
+    @property
+    def high(self) -> float:
+        return float(self.interval[1:-1].split(", ")[1])
+
+    @property
+    def excludes_low(self) -> bool:
+        return self.interval[0] == "("
+
+    @property
+    def excludes_high(self) -> bool:
+        return self.interval[-1] == ")"
 
     def holds(self, values: Any) -> Any:
         """Whether each value is valid; NaN never is.
@@ -43,15 +45,39 @@ class ColumnRule:
         Only comparisons, `&` and `|` are used, so that NumPy arrays, torch tensors and Spark
         columns all work.
         """
-        if self.only_ends:
-            return (values == self.low) | (values == self.high)
         # A bound is converted to the type of the values. In float32 the smallest positive float64
         # would become 0 and the largest one infinity, so open ends are strict comparisons.
         above = values > self.low if self.excludes_low else values >= self.low
         below = values < self.high if self.excludes_high else values <= self.high
-        if not self.smallest:
-            return above & below
-        return above & below & ((values >= self.smallest) | (values == 0))
+        return above & below
+
+    def as_rule(self) -> str:
+        """Completes the sentence "<name> must ..."."""
+        if self.high < math.inf:
+            return f"lie in {self.interval}"
+        if self.low == -math.inf:
+            return "be a finite number"
+        bound = f"above {self.low:g}" if self.excludes_low else f"{self.low:g} or more"
+        return f"be a finite number, {bound}"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRule(Range):
+    """A range of numbers, with words of its own; with `only_ends`, just its two ends.
+
+    Above 0, values are at least `smallest`.
+    """
+
+    statement: str
+    remedy: str
+    only_ends: bool = False
+    smallest: float = 0.0
+
+    def holds(self, values: Any) -> Any:
+        if self.only_ends:
+            return (values == self.low) | (values == self.high)
+        inside = super(ColumnRule, self).holds(values)
+        return inside & ((values >= self.smallest) | (values == 0)) if self.smallest else inside
 
     def statement_for(self, value: float) -> str:
         """What a value must be that is not valid."""
@@ -61,75 +87,49 @@ class ColumnRule:
         return f"be {zero}at least {self.smallest:g}"
 
 
+_SCORES = f"[-{LARGEST_SCORE}, {LARGEST_SCORE}]"
+_MASSES = f"[0, {LARGEST_SCORE}]"
+
 COLUMN_RULES = {
     "score": ColumnRule(
-        low=-LARGEST_SCORE,
-        high=LARGEST_SCORE,
-        statement="be finite and within +-1e30",
-        remedy="Drop padded, masked or missing rows before calibrating: they are not scores.",
+        _SCORES,
+        "be finite and within +-1e30",
+        "Drop padded, masked or missing rows before calibrating: they are not scores.",
     ),
     "label": ColumnRule(
-        low=0,
-        high=1,
-        statement="be 0 or 1",
-        remedy="Turn ratings into likes first, e.g. labels = ratings > 3 (or counts > 0).",
+        "[0, 1]",
+        "be 0 or 1",
+        "Turn ratings into likes first, e.g. labels = ratings > 3 (or counts > 0).",
         only_ends=True,
     ),
     "propensity": ColumnRule(
-        low=0,
-        high=1,
-        statement="lie in (0, 1]",
-        remedy="Clip in the estimator that made it, e.g. Popularity(clip=0.1).",
-        excludes_low=True,
+        "(0, 1]",
+        "lie in (0, 1]",
+        "Clip in the estimator that made it, e.g. Popularity(clip=0.1).",
         smallest=SMALLEST_MASS,
     ),
-    "probability": ColumnRule(
-        low=0, high=1, statement="lie in [0, 1]", remedy="Calibrate scores first."
-    ),
+    "probability": ColumnRule("[0, 1]", "lie in [0, 1]", "Calibrate scores first."),
     "weight": ColumnRule(
-        low=0,
-        high=LARGEST_WEIGHT,
-        statement="be finite and not negative",
-        remedy="Drop the row to ignore it; a weight above 1e30 counts as infinite.",
+        _MASSES,
+        "be finite and not negative",
+        "Drop the row to ignore it; a weight above 1e30 counts as infinite.",
         smallest=SMALLEST_MASS,
     ),
-    "grade": ColumnRule(
-        low=-float("inf"),
-        high=float("inf"),
-        statement="be a finite number",
-        remedy="Drop rows without a rating.",
-        excludes_low=True,
-        excludes_high=True,
-    ),
+    "grade": ColumnRule("(-inf, inf)", "be a finite number", "Drop rows without a rating."),
     "clicks": ColumnRule(
-        low=0,
-        high=LARGEST_WEIGHT,
-        statement="be a finite number of clicks, not negative",
-        remedy="Drop the row to ignore it.",
+        _MASSES, "be a finite number of clicks, not negative", "Drop the row to ignore it."
     ),
     "impressions": ColumnRule(
-        low=0,
-        high=LARGEST_WEIGHT,
-        statement="be a finite number of impressions, not negative",
-        remedy="Drop the row to ignore it.",
+        _MASSES, "be a finite number of impressions, not negative", "Drop the row to ignore it."
     ),
     "rank": ColumnRule(
-        low=1,
-        high=LARGEST_RANK,
-        statement="be a rank, counted from 1, of at most 1e9",
-        remedy="Add 1 to ranks that are counted from 0, and drop rows without a rank.",
+        "[1, 1e9]",
+        "be a rank, counted from 1, of at most 1e9",
+        "Add 1 to ranks that are counted from 0, and drop rows without a rank.",
     ),
-    "feature": ColumnRule(
-        low=-LARGEST_SCORE,
-        high=LARGEST_SCORE,
-        statement="be finite and within +-1e30",
-        remedy="Fill missing values first.",
-    ),
+    "feature": ColumnRule(_SCORES, "be finite and within +-1e30", "Fill missing values first."),
     "soft label": ColumnRule(
-        low=0,
-        high=1,
-        statement="be a probability in [0, 1], as it was declared",
-        remedy="Divide percentages by 100.",
+        "[0, 1]", "be a probability in [0, 1], as it was declared", "Divide percentages by 100."
     ),
 }
 """Rules by the role that a column plays."""

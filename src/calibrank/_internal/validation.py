@@ -3,8 +3,9 @@
 import math
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from numbers import Integral, Real
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -284,15 +285,31 @@ def row_numbers(name: str, values: Ids, size: int) -> Indices:
 
 
 def require(
-    rule: Callable[[Any], Mask], name: str, statement: str, values: npt.NDArray[Any], remedy: str
+    rule: Callable[[Any], Mask],
+    name: str,
+    statement: str | Callable[[float], str],
+    values: npt.NDArray[Any],
+    remedy: str | Callable[[float, float], str],
 ) -> None:
     """Raise a `DataError` about the first row where `rule` is false.
 
-    `statement` words the rule: it completes the sentence "<name> must ...".
+    `statement` words the rule: it completes the sentence "<name> must ...". It may depend on the
+    invalid value, and the remedy on that and the largest one.
     """
-    invalid = _first_invalid(rule, values)
-    if invalid is not None:
-        raise DataError(name, statement, got=invalid.found, row=invalid.row, remedy=remedy)
+    flat = values.reshape(-1)
+    block = _GPU_BLOCK if on_gpu(flat) else _BLOCK
+    if all(rule(flat[start : start + block]).all() for start in range(0, len(flat), block)):
+        return
+    valid: Any = rule(flat)
+    if on_gpu(flat):
+        valid = np.asarray(valid.cpu())
+    row = int(np.argmin(valid))
+    invalid = int(valid.size - np.count_nonzero(valid))
+    count = f" in {invalid:,} rows, the first" if invalid > 1 else ""
+    value = float(flat[row])
+    words = statement if isinstance(statement, str) else statement(value)
+    advice = remedy if isinstance(remedy, str) else remedy(value, float(flat.max()))
+    raise DataError(name, words, f"{flat[row]}{count}", advice, row)
 
 
 def require_role(role: str, name: str, values: Floats) -> None:
@@ -302,35 +319,7 @@ def require_role(role: str, name: str, values: Floats) -> None:
     is_whole = "int" in str(values.dtype) and len(values.reshape(-1)) > 0
     if is_whole and rule.holds(np.array(_extremes(values))).all():
         return
-    invalid = _first_invalid(rule.holds, values)
-    if invalid is not None:
-        value = float(invalid.value)
-        remedy = remedy_for(role, value, float(values.max()))
-        statement = rule.statement_for(value)
-        raise DataError(name, statement, got=invalid.found, row=invalid.row, remedy=remedy)
-
-
-class _Invalid(NamedTuple):
-    """The first value that breaks a rule."""
-
-    value: Any
-    found: str
-    """The value and the number of such rows, as text."""
-    row: int
-
-
-def _first_invalid(rule: Callable[[Any], Mask], values: npt.NDArray[Any]) -> _Invalid | None:
-    flat = values.reshape(-1)
-    block = _GPU_BLOCK if on_gpu(flat) else _BLOCK
-    if all(rule(flat[start : start + block]).all() for start in range(0, len(flat), block)):
-        return None
-    valid: Any = rule(flat)
-    if on_gpu(flat):
-        valid = np.asarray(valid.cpu())
-    row = int(np.argmin(valid))
-    invalid = int(valid.size - np.count_nonzero(valid))
-    count = f" in {invalid:,} rows, the first" if invalid > 1 else ""
-    return _Invalid(flat[row], f"{flat[row]}{count}", row)
+    require(rule.holds, name, rule.statement_for, values, partial(remedy_for, role))
 
 
 def score_column(scores: Numbers, name: str = "scores") -> tuple[Floats, float, float]:

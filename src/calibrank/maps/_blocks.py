@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -28,33 +28,23 @@ def unwrapped(result: Floats) -> Floats | float:
     return float(result) if result.ndim == 0 else result
 
 
-def _blocks(rows: int) -> Iterator[slice]:
-    for start in range(0, rows, _BLOCK):
-        yield slice(start, start + _BLOCK)
+def interval(ends: Any) -> Interval[Any]:
+    """Two arrays of ends, of any shape, as an interval."""
+    low, high = ends
+    return Interval(unwrapped(low), unwrapped(high))
 
 
 def in_blocks(
-    function: Callable[[Floats], Floats], scores: Floats, dtype: np.dtype[np.floating[Any]]
+    function: Callable[[Floats], Any], scores: Floats, dtype: Any, results: tuple[int, ...] = ()
 ) -> Floats:
-    """Apply a function of float64 scores to scores of any shape, one block at a time."""
+    """Apply a function of float64 scores to scores of any shape, one block at a time.
+
+    With results (2,), the function returns two numbers per score, and so does this one.
+    """
     require_scores(scores)
     flat = scores.reshape(-1)
-    result = np.empty(flat.shape, dtype=dtype)
-    for block in _blocks(len(flat)):
-        result[block] = function(flat[block].astype(np.float64, copy=False))
-    return result.reshape(scores.shape)
-
-
-def interval_in_blocks(
-    ends: Callable[[Floats], Ends], scores: Floats
-) -> Interval[Floats] | Interval[float]:
-    """Apply a function that returns lower and upper ends, one block at a time."""
-    require_scores(scores)
-    flat = scores.reshape(-1)
-    low = np.empty_like(flat)
-    high = np.empty_like(flat)
-    for block in _blocks(len(flat)):
-        low[block], high[block] = ends(flat[block].astype(np.float64, copy=False))
-    if scores.ndim == 0:
-        return Interval(float(low[0]), float(high[0]))
-    return Interval(low.reshape(scores.shape), high.reshape(scores.shape))
+    found = np.empty((*results, len(flat)), dtype=dtype)
+    for start in range(0, len(flat), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        found[..., block] = function(flat[block].astype(np.float64, copy=False))
+    return found.reshape((*results, *scores.shape))

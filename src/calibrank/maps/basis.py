@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
-from calibrank._internal.json import Fields
+from calibrank._internal.json import Fields, Saved, kind_of
 from calibrank._internal.logit import expit
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
@@ -37,10 +37,10 @@ class Curve(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Basis(ABC):
+class Basis(Saved, ABC):
     """Increasing functions of a score within [low, high], and their slopes at both ends."""
 
-    name: ClassVar[str]
+    tag: ClassVar[str] = "name"
     parameters: ClassVar[tuple[str, ...]]
     scale_free: ClassVar[bool] = True
     """Whether the generators depend on the position of the score in the range alone."""
@@ -61,22 +61,17 @@ class Basis(ABC):
     def curve(self, intercept: float, coefficients: tuple[float, ...]) -> Curve:
         """The log odds within the range, for the C loops."""
 
-    def settings(self) -> dict[str, Any]:
-        """What a saved map must contain to rebuild this basis."""
-        return {"name": self.name}
-
     @classmethod
-    def read(cls, fields: Fields) -> Basis:
-        """Rebuild the basis from `settings`."""
-        fields.only("name")
-        return cls()
+    def from_fields(cls, fields: Fields) -> Self:
+        kinds = {each.kind: each for each in _BASES if issubclass(each, cls)}
+        return super(Basis, kind_of(fields, kinds, cls.tag)).from_fields(fields)
 
 
 @dataclass(frozen=True, slots=True)
 class Linear(Basis):
     """Equal-variance Gaussian scores: `b s + c` (Eq. 6)."""
 
-    name: ClassVar[str] = "linear"
+    kind: ClassVar[str] = "linear"
     parameters: ClassVar[tuple[str, ...]] = ("b", "c")
 
     def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
@@ -97,7 +92,7 @@ class Linear(Basis):
 class Quadratic(Basis):
     """Gaussian scores in each class: `a s^2 + b s + c` (Eq. 9)."""
 
-    name: ClassVar[str] = "quadratic"
+    kind: ClassVar[str] = "quadratic"
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
 
     def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
@@ -129,16 +124,9 @@ class _Shifted(Basis):
 
     margin: float
 
-    def settings(self) -> dict[str, Any]:
-        return {"name": self.name, "margin": self.margin}
-
-    @classmethod
-    def read(cls, fields: Fields) -> Basis:
-        fields.only("name", "margin")
-        margin = fields.number("margin")
-        if margin <= 0:
-            raise DataError(f"{fields.where}, margin", "be above 0", margin)
-        return cls(margin)
+    def __post_init__(self) -> None:
+        if self.margin <= 0:
+            raise DataError("margin", "be above 0", self.margin)
 
     def _logarithmic(self, intercept: float, coefficients: tuple[float, ...]) -> Curve:
         """The generators of `LogQuadratic`, of which `Log` has the first two, by their terms."""
@@ -155,7 +143,7 @@ class _Shifted(Basis):
 class Log(_Shifted):
     """Gamma scores in each class: `a log s + b s + c` (Eq. 12)."""
 
-    name: ClassVar[str] = "log"
+    kind: ClassVar[str] = "log"
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
 
     def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
@@ -187,7 +175,7 @@ class Log(_Shifted):
 class LogQuadratic(_Shifted):
     """Gamma negatives, Gaussian positives: `a s^2 + b s + b' log s + c` (Eq. 22) with a <= 0."""
 
-    name: ClassVar[str] = "log-quadratic"
+    kind: ClassVar[str] = "log-quadratic"
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "b'", "c")
 
     def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
@@ -234,7 +222,7 @@ class Softplus(Basis):
     Written in the score itself, which does not saturate where p rounds to 0 or 1.
     """
 
-    name: ClassVar[str] = "softplus"
+    kind: ClassVar[str] = "softplus"
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
     scale_free: ClassVar[bool] = False
 
@@ -254,15 +242,4 @@ class Softplus(Basis):
         return Curve(Kind.SOFTPLUS, (*coefficients, intercept))
 
 
-_BASES: dict[str, type[Basis]] = {
-    basis.name: basis for basis in (Linear, Quadratic, Softplus, Log, LogQuadratic)
-}
-
-
-def read_basis(fields: Fields) -> Basis:
-    """Rebuild a basis from a saved map."""
-    name = fields.text("name")
-    if name not in _BASES:
-        known = ", ".join(_BASES)
-        raise DataError(f"{fields.where}, name", f"be one of {known}", f"{name!r}")
-    return _BASES[name].read(fields)
+_BASES: tuple[type[Basis], ...] = (Linear, Quadratic, Softplus, Log, LogQuadratic)

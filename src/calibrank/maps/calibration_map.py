@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from importlib import import_module
 from os import PathLike
 from typing import Any, overload
@@ -16,24 +16,21 @@ import numpy as np
 from calibrank._internal import native
 from calibrank._internal.arguments import instance, path_of, real
 from calibrank._internal.atomic import write_atomic
-from calibrank._internal.json import digest_of
+from calibrank._internal.json import digest_of, plain
 from calibrank._internal.logit import expit, logit
-from calibrank._internal.rules import COLUMN_RULES
-from calibrank._internal.segment_keys import names_of
-from calibrank._internal.validation import Floats, Numbers, floats, is_tensor, require_scores
+from calibrank._internal.validation import Floats, Numbers, floats, is_tensor
 from calibrank.composition import refusal
 from calibrank.errors import AssumedRateWarning, DataError
-from calibrank.maps._blocks import Ends, Interval, in_blocks, interval_in_blocks, unwrapped
+from calibrank.maps._blocks import Ends, Interval, in_blocks, interval, unwrapped
 from calibrank.maps._card import card
 from calibrank.maps._inverse import scores_at
 from calibrank.maps.curve import Curve
 from calibrank.maps.describe import is_base_rate_known, summarize_base_rate
-from calibrank.maps.level import LevelTerm
+from calibrank.maps.formula import Formula
 from calibrank.maps.position import bounded
 from calibrank.maps.record import FitRecord
 from calibrank.maps.targets.numpy import NumpyTarget
-from calibrank.maps.targets.target import Target, large_term_problem
-from calibrank.maps.term import Term, Values
+from calibrank.maps.term import Term
 
 FORMAT = "calibrank-map"
 VERSION = 2
@@ -47,7 +44,7 @@ _MOST_INDENTED = 2**20
 
 
 @dataclass(frozen=True, repr=False)
-class CalibrationMap:
+class CalibrationMap(Formula):
     """A fitted, immutable function from scores, and columns if it has terms, to probabilities.
 
     Its log odds are `curve(score) + term(row) + ...`. `columns`, wherever a method takes them, is a
@@ -71,22 +68,6 @@ class CalibrationMap:
     def method(self) -> str:
         """The name of the method that the map was fitted by."""
         return self.record.method
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that the terms need, each once."""
-        return tuple(dict.fromkeys(name for term in self.terms for name in term.columns))
-
-    @property
-    def level_columns(self) -> tuple[str, ...]:
-        """Those of the columns that are read as text: their values are levels."""
-        names = [name for term in self.terms if term.role == "level" for name in term.columns]
-        return tuple(dict.fromkeys(names))
-
-    @property
-    def number_columns(self) -> dict[str, str]:
-        """Those of the columns that are numbers, with their role ("feature" or "rank")."""
-        return {term.columns[0]: term.role for term in self.terms if term.role != "level"}
 
     def without_terms(self) -> CalibrationMap:
         """The map of the score alone: of an average row, where there are terms.
@@ -169,7 +150,7 @@ class CalibrationMap:
         array = floats("scores", scores)
         if self.terms:
             return unwrapped(self._log_odds_with(array, self.inputs(columns, array.size)))
-        return unwrapped(in_blocks(self.curve.log_odds, array, np.dtype(np.float64)))
+        return unwrapped(in_blocks(self.curve.log_odds, array, np.float64))
 
     @overload
     def score_at(self, probability: float, columns: None = None) -> Interval[float]: ...
@@ -203,11 +184,10 @@ class CalibrationMap:
                 f"a {self.method} map that falls somewhere",
                 "Fit Isotonic or Spline.",
             )
+        inputs = self.inputs(columns)
         if not self.terms:
-            self.inputs(columns)
             low, high = scores_at(self.predict, probability, 1, np.ptp(self.span))
             return Interval(float(low[0]), float(high[0]))
-        inputs = self.inputs(columns)
 
         def probabilities(scores: Floats) -> Floats:
             return expit(self._log_odds_with(scores, inputs))
@@ -256,11 +236,10 @@ class CalibrationMap:
         if not self.terms:
             # What is no mapping may be a level in the wrong place.
             self.inputs(columns)
-            return interval_in_blocks(lambda block: self.curve.interval_ends(block, level), array)
-        low, high = self._ends_with(array, self.inputs(columns, array.size), level)
-        if array.ndim == 0:
-            return Interval(float(low), float(high))
-        return Interval(low.astype(array.dtype), high.astype(array.dtype))
+            ends_at = partial(self.curve.interval_ends, level=level)
+            return interval(in_blocks(ends_at, array, array.dtype, (2,)))
+        ends = self._ends_with(array, self.inputs(columns, array.size), level)
+        return interval(end.astype(array.dtype) for end in ends)
 
     @overload
     def band(self, scores: float, columns: Any = None) -> Interval[float]: ...
@@ -283,11 +262,6 @@ class CalibrationMap:
                 "Fit with fit_with_sensitivity, or with calibrank fit.",
             )
         array = floats("scores", scores)
-        change: Floats | float = 0.0
-        if self.terms:
-            # Finite also where a step is at 0 or 1.
-            flat = self._curve_log_odds(array.reshape(-1).astype(np.float64))
-            change = np.reshape(self.log_odds(array, columns), -1) - flat
 
         def ends(block: Floats) -> Ends:
             # The band is known at a few scores only: elsewhere it contains at least the map itself.
@@ -295,12 +269,13 @@ class CalibrationMap:
             low, high = sensitivity.ends(block)
             return np.minimum(low, probabilities), np.maximum(high, probabilities)
 
-        found = interval_in_blocks(ends, array.reshape(-1).astype(np.float64))
-        sides = [np.asarray(end) for end in found]
+        found = in_blocks(ends, array, np.float64, (2,))
         if self.terms:
-            sides = [expit(bounded(logit(end)) + change) for end in sides]
-        low, high = [end.reshape(array.shape).astype(array.dtype) for end in sides]
-        return Interval(float(low), float(high)) if array.ndim == 0 else Interval(low, high)
+            # Finite also where a step is at 0 or 1.
+            exact = array.astype(np.float64)
+            flat = self._curve_log_odds(exact.reshape(-1)).reshape(array.shape)
+            found = expit(bounded(logit(found)) + (self.log_odds(exact, columns) - flat))
+        return interval(found.astype(array.dtype))
 
     def transform(self, frame: Any, *, score: str = "score", to: str = "probability") -> Any:
         """Add a column of probabilities to a dataframe of any kind; a lazy one stays lazy.
@@ -330,16 +305,6 @@ class CalibrationMap:
         named = zip(self.input_names(), self.terms, strict=True)
         return {name: term.read(columns) for name, term in named if term.role == "level"}
 
-    def input_names(self, taken: Sequence[str] = ("score", "probability")) -> list[str]:
-        """The name of each term's input in graphs: its column, or its columns joined by "_"."""
-        names: list[str] = []
-        for term in self.terms:
-            name = "_".join(term.columns)
-            while name in (*taken, *names):
-                name += "_"
-            names.append(name)
-        return names
-
     def save(self, path: str | PathLike[str]) -> None:
         """Write the map as JSON, atomically: an interrupted write changes no existing file."""
         write_atomic(path_of("path", path), self.to_json())
@@ -366,9 +331,9 @@ class CalibrationMap:
         return {
             "format": FORMAT,
             "version": VERSION,
-            "curve": {"kind": self.curve.kind, **self.curve.content()},
+            "curve": self.curve.content(),
             "terms": [term.content() for term in self.terms],
-            "record": _with_lists(asdict(self.record)),
+            "record": plain(self.record),
         }
 
     def __repr__(self) -> str:
@@ -415,112 +380,11 @@ class CalibrationMap:
         """The range of scores over which a plot shows the curve."""
         return self.curve.span
 
-    @property
-    def largest_term(self) -> float:
-        """The largest magnitude among the terms of the formula, to which rounding is relative."""
-        return max(self.curve.largest_term, *[term.largest_term for term in self.terms], 0.0)
-
-    def float32_problem(self) -> str | None:
-        """Why the formula would be inaccurate in float32, as a sentence; None if it would not."""
-        problems = [self.curve.float32_problem()]
-        problems += [term.float32_problem() for term in self.terms]
-        for problem in problems:
-            if problem is not None:
-                return problem
-        return large_term_problem(self.largest_term) if self.terms else None
-
-    def on(self, target: Target, score: Any, inputs: Sequence[Any] = ()) -> Any:
-        """The probability as an expression of the target; `inputs` has one value per term."""
-        if not self.terms:
-            return self.curve.on(target, score)
-        return target.sigmoid(self.log_odds_on(target, score, inputs))
-
-    def log_odds_on(self, target: Target, score: Any, inputs: Sequence[Any] = ()) -> Any:
-        """The log odds as an expression of the target."""
-        return self._with_terms(target, score, self.curve.log_odds_on(target, score), inputs)
-
-    def _with_terms(self, target: Target, score: Any, curve: Any, inputs: Sequence[Any]) -> Any:
-        """Log odds of the curve, or of what replaces it, with the other terms added."""
-        pairs = list(zip(self.terms, inputs, strict=True))
-        for term, x in pairs:
-            if term.replaces_curve:
-                curve = term.on(target, score, curve, x)
-        result = curve
-        for term, x in pairs:
-            if not term.replaces_curve:
-                result = result + term.on(target, score, curve, x)
-        return result
-
-    def where_valid(self, target: Target, score: Any, inputs: Sequence[Any] = ()) -> Any:
-        """As `on`; null or NaN (which of the two depends on the target) where an input is invalid.
-
-        An input of a level is invalid where it is missing; a number where `predict` refuses it.
-        """
-        conditions = []
-        for term, x in zip(self.terms, inputs, strict=True):
-            if isinstance(term, LevelTerm):
-                conditions.append(target.is_level(x, len(term)))
-            else:
-                conditions.append(target.is_valid(x, COLUMN_RULES[term.role]))
-        return target.where_valid(score, lambda valid: self.on(target, valid, inputs), conditions)
-
-    def inputs(self, columns: Any, rows: int | None = None) -> list[Values]:
-        """The input of each term, read from a mapping or a dataframe and checked."""
-        if columns is None and self.terms:
-            raise DataError(
-                "columns",
-                f"have {', '.join(self.columns)}, which this map needs",
-                "none",
-                ("Pass columns=..., a mapping or dataframe, or use map.without_terms()."),
-            )
-        if columns is not None:
-            names_of("columns", columns)
-        inputs = []
-        # No comprehension: a warning of `read` counts frames to the caller's line.
-        for term in self.terms:
-            inputs.append(term.read(columns, rows))  # noqa: PERF401  (see above)
-        return inputs
-
-    def _log_odds_with(self, scores: Floats, inputs: Sequence[Values]) -> Floats:
-        """Log odds with the terms, in the shape of the scores."""
-        exact: Floats = scores.reshape(-1).astype(np.float64)
-        curve = self._curve_log_odds(exact)
-        log_odds: Floats = self._with_terms(NumpyTarget(), exact, curve, inputs)
-        return log_odds.reshape(scores.shape)
-
-    def _curve_log_odds(self, scores: Floats) -> Floats:
-        """Finite log odds of the curve, of valid scores."""
-        compiled = native.probabilities(scores, self.curve.log_odds_program)
-        if compiled is not None:
-            return compiled
-        require_scores(scores)
-        log_odds: Floats = self.curve.log_odds_on(NumpyTarget(), scores)
-        return log_odds
-
-    def _ends_with(self, scores: Floats, inputs: Sequence[Values], level: float) -> Ends:
-        """Ends of the interval: the errors of the curve and of the terms are independent."""
-        exact: Floats = scores.reshape(-1).astype(np.float64)
-        curve = self._curve_log_odds(exact)
-        middle = self._with_terms(NumpyTarget(), exact, curve, inputs)
-        below, above = self.curve.margins(exact, level)
-        pairs = list(zip(self.terms, inputs, strict=True))
-        # As in the formula: what replaces the curve is multiplied by slopes as well.
-        for replaces in (True, False):
-            for term, x in pairs:
-                if term.replaces_curve == replaces:
-                    factor = 1 + term.curve_change(x)
-                    down, up = term.margins(exact, curve, x, level)
-                    below, above = np.hypot(factor * below, down), np.hypot(factor * above, up)
-                if term.replaces_curve and replaces:
-                    curve = term.on(NumpyTarget(), exact, curve, x)
-        shape = scores.shape
-        return expit(middle - below).reshape(shape), expit(middle + above).reshape(shape)
-
     def _predict_tensor(self, scores: Any) -> Any:
         if self.terms:
             raise refusal("terms", "a tensor of scores")
         # Only tensors need torch.
-        from calibrank.maps.targets.tensors import predict  # noqa: PLC0415  (see above)
+        from calibrank.maps.targets.torch import predict  # noqa: PLC0415  (see above)
 
         return predict(self, scores)
 
@@ -533,12 +397,3 @@ class CalibrationMap:
 def require_map(fitted: object) -> None:
     """Raise a `DataError` unless an argument is a fitted map."""
     instance("fitted", fitted, CalibrationMap, "Fit one, or read one with calibrank.load.")
-
-
-def _with_lists(value: Any) -> Any:
-    """Tuples as lists, at every depth, as JSON reads them back: the digest depends on neither."""
-    if isinstance(value, dict):
-        return {name: _with_lists(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_with_lists(inner) for inner in value]
-    return value

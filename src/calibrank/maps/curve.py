@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
-from calibrank._internal.json import Fields
-from calibrank._internal.logit import logit
+from calibrank._internal.json import Saved
+from calibrank._internal.logit import expit, logit
 from calibrank._internal.validation import Floats
 from calibrank.composition import refusal
 from calibrank.maps._blocks import Ends
@@ -21,13 +21,11 @@ from calibrank.maps.targets.target import Target
 _SMALLEST_PROBABILITY = 1e-12
 
 
-class Curve(ABC):
+class Curve(Saved, ABC):
     """A function from scores to probabilities.
 
     A kind of curve states its formula once, in `on`; every engine computes it from there.
     """
-
-    kind: ClassVar[str]
 
     @property
     def parameters(self) -> dict[str, float]:
@@ -101,15 +99,6 @@ class Curve(ABC):
         above = logit(np.clip(high, smallest, largest)) - middle
         return np.maximum(below, 0), np.maximum(above, 0)
 
-    @abstractmethod
-    def content(self) -> dict[str, Any]:
-        """The numbers of the formula, as JSON."""
-
-    @classmethod
-    @abstractmethod
-    def read(cls, fields: Fields) -> Self:
-        """Rebuild a curve from what `content` gave."""
-
     @cached_property
     def program(self) -> bytes:
         """The curve as the C loops read it, packed once; empty if there is no loop for it."""
@@ -123,3 +112,19 @@ class Curve(ABC):
 
     def _compile(self) -> bytes:
         return b""
+
+
+class LogOddsCurve(Curve):
+    """A curve whose formula is that of its log odds, in `log_odds_on`; its errors are normal."""
+
+    def on(self, target: Target, score: Any) -> Any:
+        return target.sigmoid(self.log_odds_on(target, score))
+
+    def log_odds(self, scores: Floats) -> Floats:
+        log_odds: Floats = self.log_odds_on(NumpyTarget(), scores)
+        return log_odds
+
+    def interval_ends(self, scores: Floats, level: float) -> Ends:
+        below, above = self.margins(scores, level)
+        middle = self.log_odds(scores)
+        return expit(middle - below), expit(middle + above)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from os import PathLike
-from typing import TypeVar
 
 import numpy as np
 
 from calibrank._internal.arguments import path_of, regular_file
-from calibrank._internal.json import Fields, digest_of, read_document
+from calibrank._internal.json import Fields, digest_of, kind_of, read_document
 from calibrank._internal.validation import LARGEST_SCORE
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import FORMAT, VERSION, CalibrationMap
@@ -33,8 +31,6 @@ CURVES: dict[str, type[Curve]] = {
 
 TERMS: dict[str, type[Term]] = {kind.kind: kind for kind in (LevelTerm, SmoothTerm, PositionTerm)}
 """Every kind of term, by its name in JSON."""
-
-Part = TypeVar("Part")
 
 _NOT_A_MAP = "If it is a table, give a saved map in its place; if it is a map, save it again."
 
@@ -89,22 +85,9 @@ def _check_probabilities(fitted: CalibrationMap) -> None:
 def _read_map(fields: Fields) -> CalibrationMap:
     """Rebuild a map from its curve, its terms and its record."""
     curve = fields.child("curve")
-    kind = _kind_of(curve, CURVES)
-    terms = [_kind_of(child, TERMS).from_fields(child) for child in fields.children("terms")]
+    terms = [kind_of(child, TERMS).from_fields(child) for child in fields.children("terms")]
     record = read_record(fields.child("record"))
-    return CalibrationMap(kind.read(curve.without("kind")), record, tuple(terms))
-
-
-def _kind_of(fields: Fields, kinds: Mapping[str, Part]) -> Part:
-    name = fields.text("kind")
-    if name not in kinds:
-        raise DataError(
-            f"{fields.where}, kind",
-            f"be one of {', '.join(kinds)}",
-            f"{name!r}",
-            "If a newer calibrank wrote it, upgrade calibrank.",
-        )
-    return kinds[name]
+    return CalibrationMap(kind_of(curve, CURVES).from_fields(curve), record, tuple(terms))
 
 
 def _check_document(fields: Fields) -> None:

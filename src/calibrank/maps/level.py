@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
 from typing import Any, ClassVar, Self
@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from calibrank._internal.arguments import listed
-from calibrank._internal.json import Fields
 from calibrank._internal.segment_keys import Encoded, Key, encode_columns, find_nodes, number_nodes
 from calibrank._internal.validation import Floats, Indices
 from calibrank.errors import DataError, ScoreShiftWarning
@@ -74,6 +73,7 @@ class LevelTerm(Term):
 
     kind: ClassVar[str] = "level"
     role: ClassVar[str] = "level"
+    newer: ClassVar[tuple[str, ...]] = ("slope_errors",)
 
     columns: tuple[str, ...]
     keys: tuple[Key, ...]
@@ -133,11 +133,11 @@ class LevelTerm(Term):
         return len(self.keys)
 
     def on(self, target: Target, score: Any, curve: Any, x: Any) -> Any:
-        change = target.by_level(x, self.keys, (self.typical, *self.intercepts))
-        if all(slope == 1 for slope in self.slopes):
+        intercepts, slopes, _ = self._arrays
+        change = target.by_level(x, self.keys, intercepts)
+        if (slopes == 1).all():
             return change
-        slopes = [0.0, *[slope - 1 for slope in self.slopes]]
-        return curve * target.by_level(x, self.keys, slopes) + change
+        return curve * target.by_level(x, self.keys, slopes - 1) + change
 
     def read(self, columns: Any, rows: int | None = None) -> Indices:
         """The number of each row's level, from 1 on; 0 is a level that is not known."""
@@ -242,37 +242,6 @@ class LevelTerm(Term):
         key = keys[place % len(keys)]
         missing = len(self.columns) - len(key)
         return dict(zip(self.columns, (*key, *["(unknown)"] * missing), strict=True))
-
-    def content(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "columns": list(self.columns),
-            "keys": [list(key) for key in self.keys],
-            "intercepts": list(self.intercepts),
-            "slopes": list(self.slopes),
-            "errors": list(self.errors),
-            "rows": list(self.rows),
-            "spreads": list(self.spreads),
-            "typical": self.typical,
-            **({} if self.slope_errors is None else {"slope_errors": asdict(self.slope_errors)}),
-        }
-
-    @classmethod
-    def from_fields(cls, fields: Fields) -> Self:
-        names = ("intercepts", "slopes", "errors", "spreads")
-        fields.only("kind", "columns", "keys", "rows", "typical", "slope_errors", *names)
-        numbers = {name: tuple(fields.numbers(name)) for name in names}
-        slope_errors = None
-        if fields.holds("slope_errors"):
-            slope_errors = fields.child("slope_errors").build(SlopeErrors)
-        return cls(
-            columns=tuple(fields.texts("columns")),
-            keys=tuple(fields.lists_of_texts("keys")),
-            rows=tuple(fields.counts("rows")),
-            typical=fields.number("typical"),
-            slope_errors=slope_errors,
-            **numbers,
-        )
 
 
 def require_present(names: Sequence[str], columns: Sequence[Encoded]) -> None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+import math
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from calibrank._internal.json import Fields
-from calibrank._internal.logit import expit
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps._blocks import Ends
 from calibrank.maps._program import pack
-from calibrank.maps.basis import Basis, read_basis
-from calibrank.maps.curve import Curve
+from calibrank.maps.basis import Basis
+from calibrank.maps.curve import LogOddsCurve
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.maps.targets.target import Target, large_term_problem, narrow_range_problem
 
@@ -46,7 +46,7 @@ class Deviation:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class LogisticCurve(Curve):
+class LogisticCurve(LogOddsCurve):
     """Log odds `intercept + sum of coefficient * generator` on [low, high], straight lines beyond.
 
     No coefficient is negative and the slopes at both ends are positive, so the curve is strictly
@@ -54,6 +54,7 @@ class LogisticCurve(Curve):
     """
 
     kind: ClassVar[str] = "logistic"
+    newer: ClassVar[tuple[str, ...]] = ("deviation",)
 
     basis: Basis
     low: float
@@ -100,7 +101,7 @@ class LogisticCurve(Curve):
     @property
     def description(self) -> str:
         return (
-            f"Log odds {self.basis.name} in the score on {self.low:.4g} to {self.high:.4g}, "
+            f"Log odds {self.basis.kind} in the score on {self.low:.4g} to {self.high:.4g}, "
             "straight lines beyond."
         )
 
@@ -121,9 +122,6 @@ class LogisticCurve(Curve):
     def float32_problem(self) -> str | None:
         narrow = narrow_range_problem(self.low, self.high)
         return narrow or large_term_problem(self.largest_term)
-
-    def on(self, target: Target, score: Any) -> Any:
-        return target.sigmoid(self.log_odds_on(target, score))
 
     def log_odds_on(self, target: Target, score: Any) -> Any:
         """The log odds as an expression of the target."""
@@ -157,19 +155,6 @@ class LogisticCurve(Curve):
             coefficient * term for coefficient, term in zip(self.coefficients, terms, strict=True)
         )
 
-    def probabilities(self, scores: Floats) -> Floats:
-        probabilities: Floats = expit(self.log_odds(scores))
-        return probabilities
-
-    def log_odds(self, scores: Floats) -> Floats:
-        result: Floats
-        if scores.size and self.low <= scores.min() and scores.max() <= self.high:
-            # The straight lines add exactly 0 here: leaving them out saves time.
-            result = self._inside(NumpyTarget(), scores, self.low, self.high)
-        else:
-            result = self.log_odds_on(NumpyTarget(), scores)
-        return result
-
     def _compile(self) -> bytes:
         width = self.high - self.low
         if width < 1 / _LARGEST_SCALE:
@@ -181,11 +166,6 @@ class LogisticCurve(Curve):
         # In the position within the range, from 0 to 1.
         place = (self.low, 1 / width, 0.0, 1.0)
         return pack(curve.kind, *place, below * width, above * width, *curve.terms)
-
-    def interval_ends(self, scores: Floats, level: float) -> Ends:
-        below, above = self.margins(scores, level)
-        log_odds = self.log_odds(scores)
-        return expit(log_odds - below), expit(log_odds + above)
 
     def margins(self, scores: Floats, level: float) -> Ends:
         """Wald intervals of the log odds, by the delta method, widened by the deviation.
@@ -227,32 +207,14 @@ class LogisticCurve(Curve):
         return np.array(rows)
 
     def content(self) -> dict[str, Any]:
-        return {
-            "basis": self.basis.settings(),
-            "low": self.low,
-            "high": self.high,
-            "intercept": self.intercept,
-            "coefficients": list(self.coefficients),
-            "covariance": [value for row in self.covariance for value in row],
-            **({} if self.deviation is None else {"deviation": asdict(self.deviation)}),
-        }
+        covariance = [value for row in self.covariance for value in row]
+        return {**super(LogisticCurve, self).content(), "covariance": covariance}
 
     @classmethod
-    def read(cls, fields: Fields) -> Self:
-        fields.only("basis", "low", "high", "intercept", "coefficients", "covariance", "deviation")
-        deviation = None
-        if fields.holds("deviation"):
-            deviation = fields.child("deviation").build(Deviation)
-        basis = read_basis(fields.child("basis"))
-        size = len(basis.parameters)
-        flat = fields.numbers("covariance")
-        rows = [tuple(flat[start : start + size]) for start in range(0, len(flat), size)]
-        return cls(
-            basis=basis,
-            low=fields.number("low"),
-            high=fields.number("high"),
-            intercept=fields.number("intercept"),
-            coefficients=tuple(fields.numbers("coefficients")),
-            covariance=tuple(rows),
-            deviation=deviation,
-        )
+    def from_fields(cls, fields: Fields) -> Self:
+        # Saved row after row.
+        numbers = fields.numbers("covariance")
+        size = max(math.isqrt(len(numbers)), 1)
+        rows = [numbers[start : start + size] for start in range(0, len(numbers), size)]
+        nested = replace(fields, values={**fields.values, "covariance": rows})
+        return super(LogisticCurve, cls).from_fields(nested)

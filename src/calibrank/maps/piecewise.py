@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from statistics import NormalDist
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from calibrank._internal.json import Fields
-from calibrank._internal.logit import expit
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps._blocks import Ends
 from calibrank.maps._program import pack_lines
-from calibrank.maps.curve import Curve
-from calibrank.maps.targets.numpy import NumpyTarget
-from calibrank.maps.targets.target import Lines, Target, large_term_problem, narrow_range_problem
+from calibrank.maps.curve import LogOddsCurve
+from calibrank.maps.targets.target import (
+    Lines,
+    Target,
+    broken_line,
+    large_term_problem,
+    narrow_range_problem,
+)
 
 MOST_KNOTS = 1000
 """Knots that a curve may have: enough for any smooth one, and SQL engines still parse it."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class PiecewiseCurve(Curve):
+class PiecewiseCurve(LogOddsCurve):
     """Log odds `values[k]` at `knots[k]`, linear between knots and straight beyond the outer ones.
 
     `end_slopes` are the slopes below the first and above the last knot. Neither the values nor the
@@ -89,45 +93,17 @@ class PiecewiseCurve(Curve):
                 return problem
         return large_term_problem(self.largest_term)
 
-    def on(self, target: Target, score: Any) -> Any:
-        return target.sigmoid(self.log_odds_on(target, score))
-
     def log_odds_on(self, target: Target, score: Any) -> Any:
         """The log odds as an expression of the target."""
-        return target.lines(score, self.knots, self._lines())
+        return target.lines(score, self.knots, self._lines)
 
     def _compile(self) -> bytes:
-        return pack_lines(self.knots, self.values, self._slopes())
+        return pack_lines(self.knots, self.values, self._lines[2])
 
+    @cached_property
     def _lines(self) -> Lines:
         """Origin, value and slope of each segment."""
-        # The segment below the first knot is measured from that knot, like the one above it.
-        origins = (self.knots[0], *self.knots)
-        values = (self.values[0], *self.values)
-        return origins, values, self._slopes()
-
-    def _slopes(self) -> tuple[float, ...]:
-        """The slope of each segment, from below the first knot to above the last."""
-        inner = [
-            (above - below) / (high - low)
-            for (low, high), (below, above) in zip(
-                pairwise(self.knots), pairwise(self.values), strict=True
-            )
-        ]
-        return (self.end_slopes[0], *inner, self.end_slopes[1])
-
-    def probabilities(self, scores: Floats) -> Floats:
-        probabilities: Floats = expit(self.log_odds(scores))
-        return probabilities
-
-    def log_odds(self, scores: Floats) -> Floats:
-        log_odds: Floats = self.log_odds_on(NumpyTarget(), scores)
-        return log_odds
-
-    def interval_ends(self, scores: Floats, level: float) -> Ends:
-        below, above = self.margins(scores, level)
-        middle = self.log_odds(scores)
-        return expit(middle - below), expit(middle + above)
+        return broken_line(self.knots, self.values, self.end_slopes)
 
     def margins(self, scores: Floats, level: float) -> Ends:
         """Normal intervals of the log odds, as far as an increasing curve can be.
@@ -167,30 +143,3 @@ class PiecewiseCurve(Curve):
             value_errors=tuple(slope * error for error in self.value_errors),
             slope_errors=(slope * self.slope_errors[0], slope * self.slope_errors[1]),
         )
-
-    def content(self) -> dict[str, Any]:
-        return {
-            "knots": list(self.knots),
-            "values": list(self.values),
-            "end_slopes": list(self.end_slopes),
-            "value_errors": list(self.value_errors),
-            "slope_errors": list(self.slope_errors),
-        }
-
-    @classmethod
-    def read(cls, fields: Fields) -> Self:
-        fields.only("knots", "values", "end_slopes", "value_errors", "slope_errors")
-        return cls(
-            knots=tuple(fields.numbers("knots")),
-            values=tuple(fields.numbers("values")),
-            end_slopes=_pair(fields, "end_slopes"),
-            value_errors=tuple(fields.numbers("value_errors")),
-            slope_errors=_pair(fields, "slope_errors"),
-        )
-
-
-def _pair(fields: Fields, name: str) -> tuple[float, float]:
-    numbers = fields.numbers(name)
-    if len(numbers) != 2:
-        raise DataError(f"{fields.where}, {name}", "be 2 numbers", len(numbers))
-    return numbers[0], numbers[1]

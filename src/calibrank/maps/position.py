@@ -8,10 +8,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from calibrank._internal.arguments import whole
-from calibrank._internal.json import Fields
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
-from calibrank.maps.curve import Curve
 from calibrank.maps.piecewise import PiecewiseCurve
 from calibrank.maps.smooth import SmoothTerm
 from calibrank.maps.targets.target import Target
@@ -36,7 +34,7 @@ class PositionTerm(Term):
 
     column: str
     n: int
-    curve: Curve
+    curve: PiecewiseCurve
     by_rank: SmoothTerm | None = None
 
     def __post_init__(self) -> None:
@@ -95,27 +93,6 @@ class PositionTerm(Term):
 
     def example(self, place: int) -> dict[str, str | float]:
         return {self.column: (1, self.n, self.n + 1, 1000)[place % 4]}
-
-    def content(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "column": self.column,
-            "n": self.n,
-            "curve": {"kind": self.curve.kind, **self.curve.content()},
-            "by_rank": None if self.by_rank is None else self.by_rank.content(),
-        }
-
-    @classmethod
-    def from_fields(cls, fields: Fields) -> Self:
-        fields.only("kind", "column", "n", "curve", "by_rank")
-        curve = fields.child("curve")
-        if curve.text("kind") != PiecewiseCurve.kind:
-            raise DataError(f"{curve.where}, kind", f"be {PiecewiseCurve.kind}")
-        by_rank = None
-        if fields.holds("by_rank"):
-            by_rank = SmoothTerm.from_fields(fields.child("by_rank"))
-        read = PiecewiseCurve.read(curve.without("kind"))
-        return cls(fields.text("column"), fields.count("n"), read, by_rank)
 
 
 def bounded(log_odds: Floats) -> Floats:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
-from calibrank._internal.json import Fields
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps._blocks import Ends
@@ -51,11 +50,3 @@ class RescaleCurve(Curve):
     def interval_ends(self, scores: Floats, level: float) -> Ends:
         probabilities = self.probabilities(scores)
         return probabilities, probabilities
-
-    def content(self) -> dict[str, Any]:
-        return {"low": self.low, "high": self.high}
-
-    @classmethod
-    def read(cls, fields: Fields) -> Self:
-        fields.only("low", "high")
-        return cls(fields.number("low"), fields.number("high"))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from statistics import NormalDist
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from calibrank._internal.json import Fields
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
-from calibrank.maps.targets.target import Target, narrow_range_problem
+from calibrank.maps.targets.target import Lines, Target, broken_line, narrow_range_problem
 from calibrank.maps.term import (
     Margins,
     Term,
@@ -58,15 +58,11 @@ class SmoothTerm(Term):
 
     def of_number(self, target: Target, x: Any) -> Any:
         """The function as an expression of the target."""
-        slopes = [0.0]
-        for (low, high), (below, above) in zip(
-            pairwise(self.knots), pairwise(self.values), strict=True
-        ):
-            slopes.append((above - below) / (high - low))
-        slopes.append(0.0)
-        origins = (self.knots[0], *self.knots)
-        values = (self.values[0], *self.values)
-        return target.lines(x, self.knots, (origins, values, slopes))
+        return target.lines(x, self.knots, self._lines)
+
+    @cached_property
+    def _lines(self) -> Lines:
+        return broken_line(self.knots, self.values, (0.0, 0.0))
 
     def read(self, columns: Any, rows: int | None = None) -> Floats:
         return number_column(self.column, columns, rows, self.role)
@@ -101,18 +97,3 @@ class SmoothTerm(Term):
         numbers = np.concatenate([knots, middles, np.nextafter(knots, -np.inf), beyond])
         # Another step than that of levels, so that they do not always come together.
         return {self.column: float(numbers[7 * place % len(numbers)])}
-
-    def content(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "column": self.column,
-            "knots": list(self.knots),
-            "values": list(self.values),
-            "errors": list(self.errors),
-        }
-
-    @classmethod
-    def from_fields(cls, fields: Fields) -> Self:
-        fields.only("kind", "column", "knots", "values", "errors")
-        numbers = [tuple(fields.numbers(name)) for name in ("knots", "values", "errors")]
-        return cls(fields.text("column"), *numbers)

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from calibrank._internal.json import Fields
 from calibrank._internal.logit import expit, logit
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
@@ -101,19 +100,3 @@ class StepCurve(Curve):
         high = np.maximum(betaincinv(positives, negatives, (1 + level) / 2), values)
         step = np.searchsorted(np.array(self.edges), scores, side="right")
         return low[step], high[step]
-
-    def content(self) -> dict[str, Any]:
-        return {
-            "edges": list(self.edges),
-            "values": list(self.values),
-            "effective_rows": list(self.effective_rows),
-        }
-
-    @classmethod
-    def read(cls, fields: Fields) -> Self:
-        fields.only("edges", "values", "effective_rows")
-        return cls(
-            edges=tuple(fields.numbers("edges")),
-            values=tuple(fields.numbers("values")),
-            effective_rows=tuple(fields.numbers("effective_rows")),
-        )

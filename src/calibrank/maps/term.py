@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._internal.arguments import text
-from calibrank._internal.json import Fields
+from calibrank._internal.json import Saved
 from calibrank._internal.segment_keys import column_of
 from calibrank._internal.validation import Floats, floats, require_role
 from calibrank.errors import DataError
@@ -26,13 +26,12 @@ Margins: TypeAlias = tuple[Floats | float, Floats | float]
 _LARGEST_NUMBER = 1e9
 
 
-class Term(ABC):
+class Term(Saved, ABC):
     """A fitted part of a map, which states once what it adds to the log odds.
 
     A term has one input: a column of numbers, or the level of one or more nested columns.
     """
 
-    kind: ClassVar[str]
     role: ClassVar[str]
     """What its input is: "feature", "rank" (both are numbers) or "level"."""
     columns: tuple[str, ...]
@@ -86,15 +85,6 @@ class Term(ABC):
     @abstractmethod
     def example(self, place: int) -> dict[str, str | float]:
         """The values of its columns in test vectors: in turn all that may go wrong."""
-
-    @abstractmethod
-    def content(self) -> dict[str, Any]:
-        """The term as JSON."""
-
-    @classmethod
-    @abstractmethod
-    def from_fields(cls, fields: Fields) -> Self:
-        """Rebuild a term from what `content` gave."""
 
 
 def number_column(name: str, columns: Any, rows: int | None, role: str) -> Floats:

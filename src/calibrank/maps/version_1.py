@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from calibrank._internal.json import Fields
+from calibrank._internal.json import Fields, kind_of
 from calibrank.errors import DataError
 
 _CURVES = ("logistic", "step", "rescale", "piecewise")
@@ -104,9 +104,7 @@ def _moved(curve: Mapping[str, Any], shift: float, slope: float) -> Mapping[str,
     from calibrank.maps.format import CURVES  # noqa: PLC0415  (see above)
 
     fields = Fields("base", curve)
-    read = CURVES[fields.text("kind")].read(fields.without("kind"))
-    moved = read.moved(shift, slope)
-    return {"kind": moved.kind, **moved.content()}
+    return kind_of(fields, CURVES).from_fields(fields).moved(shift, slope).content()
 
 
 _TERMS = {"grouped": _grouped, "additive": _additive, "top": _top}

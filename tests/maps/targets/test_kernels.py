@@ -83,7 +83,7 @@ def test_a_step_map_has_no_kernel() -> None:
 def test_a_kernel_is_used_where_it_is_fast_and_accurate(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     from calibrank._internal import cuda
-    from calibrank.maps.targets import tensors
+    from calibrank.maps.targets import torch as tensors
 
     monkeypatch.setattr(cuda, "compile_kernel", lambda source: source)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank._internal.json import Fields
 from calibrank._internal.logit import expit
 from calibrank.export import to_json, to_sql
 from calibrank.export.vectors import hard_scores
@@ -75,14 +74,6 @@ class PiecewiseCurve(Curve):
 
     def interval_ends(self, scores: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
         return self.probabilities(scores), self.probabilities(scores)
-
-    def content(self) -> dict[str, Any]:
-        return {"knots": list(self.knots), "knot_log_odds": list(self.knot_log_odds)}
-
-    @classmethod
-    def read(cls, fields: Fields) -> Self:
-        fields.only("knots", "knot_log_odds")
-        return cls(tuple(fields.numbers("knots")), tuple(fields.numbers("knot_log_odds")))
 
 
 def piecewise_map(knots: int, offset: float = 0.0) -> cr.CalibrationMap:

@@ -9,7 +9,7 @@ import narwhals as nw
 
 from calibrank._internal.arguments import listed, text
 from calibrank._internal.segment_keys import Key, number_nodes
-from calibrank._internal.validation import LARGEST_SCORE
+from calibrank._internal.validation import LARGEST_SCORE, Floats
 from calibrank.errors import DataError
 from calibrank.maps.level import LevelTerm
 from calibrank.maps.score_shift import warn_if_shifted
@@ -60,8 +60,9 @@ class NarwhalsTarget(Target):
     def is_level(self, x: nw.Expr, count: int) -> nw.Expr:
         return ~x.is_null()
 
-    def by_level(self, x: nw.Expr, keys: Sequence[Key], values: Sequence[float]) -> nw.Expr:
-        return _looked_up(x, range(1, len(keys) + 1), values[1:], values[0], nw.Float64)
+    def by_level(self, x: nw.Expr, keys: Sequence[Key], values: Floats) -> nw.Expr:
+        default, *known = values.tolist()
+        return _looked_up(x, range(1, len(keys) + 1), known, default, nw.Float64)
 
     def where_valid(
         self, score: nw.Expr, formula: Unary, conditions: Sequence[nw.Expr] = ()

@@ -35,8 +35,8 @@ class NumpyTarget(Target):
         step = np.searchsorted(np.array(edges), score, side="right")
         return np.array(values)[step]
 
-    def by_level(self, x: Indices, keys: Sequence[Key], values: Sequence[float]) -> Floats:
-        return np.array(values)[x]
+    def by_level(self, x: Indices, keys: Sequence[Key], values: Floats) -> Floats:
+        return values[x]
 
     def is_level(self, x: Indices, count: int) -> Mask:
         return (x >= 0) & (x <= count)

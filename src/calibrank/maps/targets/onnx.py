@@ -11,7 +11,7 @@ import numpy as np
 from calibrank._internal.arguments import label, shown, whole
 from calibrank._internal.rules import ColumnRule
 from calibrank._internal.segment_keys import Key
-from calibrank._internal.validation import LARGEST_SCORE
+from calibrank._internal.validation import LARGEST_SCORE, Floats
 from calibrank.errors import DataError, MissingExtraError
 from calibrank.maps.calibration_map import CalibrationMap, require_map
 from calibrank.maps.targets.target import (
@@ -191,7 +191,7 @@ class OnnxTarget(Target):
         above = self.add("GreaterOrEqual", x, _integer(0))
         return self.add("And", above, self.add("LessOrEqual", x, _integer(count)))
 
-    def by_level(self, x: Value, keys: Sequence[Key], values: Sequence[float]) -> Value:
+    def by_level(self, x: Value, keys: Sequence[Key], values: Floats) -> Value:
         # A number outside the table is made invalid by `is_level`; here it must not be an error.
         inside = self.add("Max", self.add("Min", x, _integer(len(values) - 1)), _integer(0))
         return self.add("Gather", np.array(values, dtype=self.dtype), inside)

@@ -11,7 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (its name throughout Spark's documentation)
 
 from calibrank._internal.segment_keys import Key
-from calibrank._internal.validation import LARGEST_SCORE
+from calibrank._internal.validation import LARGEST_SCORE, Floats
 from calibrank.maps.targets.target import Target, Unary, free_names, nested_choices
 
 # Up to this many steps become nested conditions. About two hundred of them, beside the rest of a
@@ -42,9 +42,9 @@ class SparkTarget(Target):
     def is_level(self, x: Column, count: int) -> Column:
         return x.isNotNull()
 
-    def by_level(self, x: Column, keys: Sequence[Key], values: Sequence[float]) -> Column:
+    def by_level(self, x: Column, keys: Sequence[Key], values: Floats) -> Column:
         number = F.coalesce(x, F.lit(0))
-        return self.stage(_constant_array(values, "double")[number])
+        return self.stage(_constant_array(values.tolist(), "double")[number])
 
     def stage(self, expression: Column) -> Column:
         """A temporary column that holds this expression."""

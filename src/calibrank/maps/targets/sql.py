@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from itertools import chain
 from math import inf
-
-import numpy as np
 
 from calibrank._internal.arguments import label, shown, text
 from calibrank._internal.rules import COLUMN_RULES, ColumnRule
 from calibrank._internal.segment_keys import Key
+from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import CalibrationMap, require_map
-from calibrank.maps.targets.numpy import NumpyTarget
+from calibrank.maps.targets.python import FloatTarget
 from calibrank.maps.targets.sql_dialects import DIALECTS, Dialect
 from calibrank.maps.targets.target import (
+    Expression,
     Formula,
     Lines,
     Target,
@@ -37,17 +36,8 @@ _MARKS = range(1, 9)
 _MORE_MARKS = range(0xE000, 0xF900)
 
 
-class Precedence(IntEnum):
-    """How tightly the outermost operator of an expression binds."""
-
-    SUM = 0
-    PRODUCT = 1
-    ATOM = 2
-
-
-_SUM = Precedence.SUM
-_PRODUCT = Precedence.PRODUCT
-_ATOM = Precedence.ATOM
+# How tightly the outermost operator of an expression binds.
+_SUM, _PRODUCT, _ATOM = range(3)
 
 
 def to_sql(fitted: CalibrationMap, dialect: str, score: str = "score") -> str:
@@ -76,14 +66,14 @@ def to_sql(fitted: CalibrationMap, dialect: str, score: str = "score") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Sql:
+class Sql(Expression):
     """SQL text with arithmetic that writes longer text, and the bounds that are known of its value.
 
     Operations that change nothing (plus 0, times 1) are left out.
     """
 
     text: str
-    precedence: Precedence
+    precedence: int
     dialect: Dialect
     low: float = -inf
     high: float = inf
@@ -94,68 +84,40 @@ class Sql:
 
     def rounded_to(self, unit: float) -> Sql:
         """Plus and minus a unit, which rounds small values to multiples of its last digit."""
-        number = self._number(unit)
-        return self._sum(f"{self.text} + {number} - {number}")
+        number = self._operand(unit, _ATOM)
+        return self._new(f"{self.text} + {number} - {number}", _SUM)
 
-    def __add__(self, other: Sql | float) -> Sql:
-        if isinstance(other, Sql):
-            return self._sum(f"{self.text} + {other._operand(_PRODUCT)}")
-        if other == 0:
+    def binary(self, left: Sql | float, operator: str, right: Sql | float) -> Sql:
+        if operator == "*" and not isinstance(right, Sql):
+            left, right = right, left
+        if operator in "+-" and not isinstance(right, Sql):
+            return self._plus(right if operator == "+" else -right)
+        if (operator, left) in (("+", 0), ("*", 1)) or (operator, right) == ("/", 1):
             return self
-        sign = "-" if other < 0 else "+"
-        result = self._sum(f"{self.text} {sign} {self._number(abs(other))}")
-        return result.within(self.low + other, self.high + other)
+        if (operator, left) == ("*", -1):
+            return self._new(f"-{self._operand(self, _ATOM)}", _PRODUCT)
+        if operator == "*" and left is right:
+            return self._new(f"POWER({self.text}, {self._operand(2, _ATOM)})", _ATOM)
+        precedence = _SUM if operator in "+-" else _PRODUCT
+        # What follows an operator must bind more tightly than it.
+        texts = self._operand(left, precedence), self._operand(right, precedence + 1)
+        return self._new(f" {operator} ".join(texts), precedence)
 
-    def __radd__(self, other: float) -> Sql:
-        if other == 0:
+    def _plus(self, number: float) -> Sql:
+        if number == 0:
             return self
-        return self._sum(f"{self._number(other)} + {self._operand(_PRODUCT)}")
+        sign = "-" if number < 0 else "+"
+        result = self._new(f"{self.text} {sign} {self._operand(abs(number), _ATOM)}", _SUM)
+        return result.within(self.low + number, self.high + number)
 
-    def __sub__(self, other: Sql | float) -> Sql:
-        if isinstance(other, Sql):
-            return self._sum(f"{self.text} - {other._operand(_PRODUCT)}")
-        return self + -other
-
-    def __rsub__(self, other: float) -> Sql:
-        return self._sum(f"{self._number(other)} - {self._operand(_PRODUCT)}")
-
-    def __mul__(self, other: Sql | float) -> Sql:
-        if other is self:
-            return self._new(f"POWER({self.text}, {self._number(2)})", _ATOM)
-        if isinstance(other, Sql):
-            left = self._operand(_PRODUCT)
-            return self._product(f"{left} * {other._operand(_ATOM)}")
-        if other == 1:
-            return self
-        if other == -1:
-            return self._product(f"-{self._operand(_ATOM)}")
-        return self._product(f"{self._number(other)} * {self._operand(_ATOM)}")
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: float) -> Sql:
-        if other == 1:
-            return self
-        return self._product(f"{self._operand(_PRODUCT)} / {self._number(other)}")
-
-    def __rtruediv__(self, other: float) -> Sql:
-        return self._product(f"{self._number(other)} / {self._operand(_ATOM)}")
-
-    def _new(self, text: str, precedence: Precedence) -> Sql:
+    def _new(self, text: str, precedence: int) -> Sql:
         return Sql(text, precedence, self.dialect)
 
-    def _sum(self, text: str) -> Sql:
-        return self._new(text, _SUM)
-
-    def _product(self, text: str) -> Sql:
-        return self._new(text, _PRODUCT)
-
-    def _operand(self, precedence: Precedence) -> str:
-        """The text, in parentheses if it binds less tightly than this."""
-        return self.text if self.precedence >= precedence else f"({self.text})"
-
-    def _number(self, number: float) -> str:
-        return self.dialect.number(float(number))
+    def _operand(self, value: Sql | float, precedence: int) -> str:
+        """A number, or an expression, in parentheses if it binds less tightly than this."""
+        if not isinstance(value, Sql):
+            return self.dialect.number(float(value))
+        return value.text if value.precedence >= precedence else f"({value.text})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +148,7 @@ class SqlTarget(Target):
     def is_level(self, x: Sequence[str], count: int) -> str:
         return " AND ".join([f"({column}) IS NOT NULL" for column in x])
 
-    def by_level(self, x: Sequence[str], keys: Sequence[Key], values: Sequence[float]) -> Sql:
+    def by_level(self, x: Sequence[str], keys: Sequence[Key], values: Floats) -> Sql:
         """One CASE per column, nested; where it has many branches, by comparisons first.
 
         Where an engine can look up a key in a table, many keys are one.
@@ -205,7 +167,7 @@ class SqlTarget(Target):
 
         return self._atom(case((), values[0]))
 
-    def _looked_up(self, x: Sequence[str], keys: Sequence[Key], values: Sequence[float]) -> str:
+    def _looked_up(self, x: Sequence[str], keys: Sequence[Key], values: Floats) -> str:
         """One table per number of columns; what it does not have, the one of fewer columns may."""
         used = set(chain.from_iterable(chain.from_iterable(keys)))
         unused = [mark for mark in map(chr, (*_MARKS, *_MORE_MARKS)) if mark not in used]
@@ -262,22 +224,21 @@ class SqlTarget(Target):
 
     def log(self, x: Sql | float) -> Sql | float:
         if not isinstance(x, Sql):
-            return float(NumpyTarget().log(np.array(x)))
+            return FloatTarget().log(x)
         return self._call("LN", x)
 
     def softplus(self, x: Sql | float) -> Sql | float:
         if not isinstance(x, Sql):
-            return float(NumpyTarget().softplus(np.array(x)))
+            return FloatTarget().softplus(x)
         # log(1 + e) = 2 atanh(e / (2 + e)) keeps every digit of a small e; few engines have log1p.
         # With e = exp(-|x|), e / (2 + e) = 1 / (2 exp(|x|) + 1).
         magnitude = self._call(self.dialect.least, self._call("ABS", x), _LARGEST_EXPONENT)
         if self.dialect.atanh is None:
             # It loses the last digits of a small e, which log odds of ordinary size do not show.
             log1p = self._call("LN", 1.0 + self._call("EXP", magnitude * -1.0))
-            return self._call(self.dialect.greatest, x, 0.0) + log1p
-        log1p = 2.0 * self._call(
-            self.dialect.atanh, 1.0 / (2.0 * self._call("EXP", magnitude) + 1.0)
-        )
+        else:
+            small = 1.0 / (2.0 * self._call("EXP", magnitude) + 1.0)
+            log1p = 2.0 * self._call(self.dialect.atanh, small)
         return self._call(self.dialect.greatest, x, 0.0) + log1p
 
     def sigmoid(self, x: Sql) -> Sql:

@@ -15,6 +15,7 @@ import numpy as np
 
 from calibrank._internal.arguments import shown
 from calibrank._internal.segment_keys import Key
+from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Target(Protocol):
         """Whether `x` can be looked up by `by_level` among so many keys; null never can."""
         raise UnsupportedOperationError("this engine has no levels")
 
-    def by_level(self, x: Any, keys: Sequence[Key], values: Sequence[float]) -> Any:
+    def by_level(self, x: Any, keys: Sequence[Key], values: Floats) -> Any:
         """`values[k]`, where `keys[k - 1]` is the longest key that matches the row, or k = 0.
 
         What `x` is depends on the engine: columns of text, or the number k itself.
@@ -133,6 +134,16 @@ class Target(Protocol):
         if self.normalizes and scale_free:
             return formula(self.place(score, low, high - low), 0.0, 1.0)
         return formula(score, low, high)
+
+
+def broken_line(
+    knots: Sequence[float], values: Sequence[float], end_slopes: Sequence[float]
+) -> Lines:
+    """Straight lines through the values at the knots, with given slopes beyond the outer ones."""
+    inner = np.diff(values) / np.diff(knots)
+    # The line below the first knot is measured from that knot, like the one above it.
+    origins = (knots[0], *knots)
+    return origins, (values[0], *values), (end_slopes[0], *inner.tolist(), end_slopes[1])
 
 
 class Expression(ABC):

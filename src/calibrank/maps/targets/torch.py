@@ -1,4 +1,4 @@
-"""Maps as a torch module of plain tensor operations, to follow a model's last layer."""
+"""Maps on torch tensors: computed at once, in chunks or by one kernel, or as a module to keep."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from calibrank._internal.segment_keys import Key
-from calibrank._internal.validation import LARGEST_SCORE
-from calibrank.errors import MissingExtraError
+from calibrank._internal.validation import LARGEST_SCORE, Floats
+from calibrank.errors import DataError, MissingExtraError
 from calibrank.maps.calibration_map import CalibrationMap, require_map
+from calibrank.maps.targets.cuda import kernel_source
 from calibrank.maps.targets.target import (
     Dtype,
     Target,
     Unary,
+    UnsupportedOperationError,
     ceilings,
     place_in_dtype,
     require_dtype,
@@ -23,6 +25,13 @@ from calibrank.maps.targets.target import (
 
 if TYPE_CHECKING:
     import torch
+
+# Scores per chunk: each float64 temporary then takes 32 MiB.
+_CHUNK = 2**22
+# Compiling a kernel takes a fifth of a second, which fewer scores than this do not repay.
+_SMALLEST_KERNEL_INPUT = 2**20
+# float32 adds up terms of log odds this large with an error of about 1e-5.
+_LARGEST_KERNEL_TERM = 100.0
 
 
 def to_torch(fitted: CalibrationMap, dtype: str | torch.dtype = "float32") -> torch.nn.Module:
@@ -44,38 +53,77 @@ def to_torch(fitted: CalibrationMap, dtype: str | torch.dtype = "float32") -> to
     require_map(fitted)
     torch = _load_torch()
     checked = require_dtype(fitted, dtype)
-    root = torch.nn.Module()
     graph = torch.fx.Graph()
-    tracer = torch.fx.proxy.GraphAppendingTracer(graph)
-    score = torch.fx.Proxy(graph.placeholder("score"), tracer).to(getattr(torch, checked))
+    target = _GraphTarget(torch, checked, graph)
+
+    def placeholder(name: str) -> Any:
+        return torch.fx.Proxy(graph.placeholder(name), target.tracer)
+
+    score = placeholder("score").to(getattr(torch, checked))
     inputs = []
     for number, term in enumerate(fitted.terms):
-        proxy = torch.fx.Proxy(graph.placeholder(f"{term.role}_{number}"), tracer)
-        inputs.append(proxy if term.role == "level" else proxy.to(getattr(torch, checked)))
-    target = TorchGraphTarget(torch, root, tracer, checked)
-    probability = fitted.where_valid(target, score, inputs)
-    graph.output(probability.node)
-    return torch.fx.GraphModule(root, graph, "Calibration")
+        given = placeholder(f"{term.role}_{number}")
+        inputs.append(given if term.role == "level" else given.to(getattr(torch, checked)))
+    graph.output(fitted.where_valid(target, score, inputs).node)
+    return torch.fx.GraphModule(target.root, graph, "Calibration")
+
+
+def predict(fitted: CalibrationMap, scores: torch.Tensor) -> torch.Tensor:
+    """Probabilities on the device and in the float type of the scores; NaN for invalid scores."""
+    torch = _load_torch()
+    if scores.is_complex():
+        raise DataError("scores", "be real numbers", f"a tensor of {scores.dtype}")
+    if scores.layout != torch.strided:
+        raise DataError("scores", "be a dense tensor", f"layout {scores.layout}", "Use its values.")
+    # Only `export.to_torch` keeps gradients.
+    scores = scores.detach()
+    if not scores.is_floating_point():
+        scores = scores.to(torch.float64)
+    kernel = _kernel(fitted, scores)
+    if kernel is not None:
+        return kernel(scores)
+    target = TorchTarget(torch, "float64")
+    result = torch.empty_like(scores, memory_format=torch.contiguous_format)
+    flat_scores, flat_result = scores.reshape(-1), result.view(-1)
+    for start in range(0, len(flat_scores), _CHUNK):
+        chunk = flat_scores[start : start + _CHUNK].to(torch.float64)
+        flat_result[start : start + _CHUNK] = fitted.where_valid(target, chunk)
+    return result
+
+
+def _kernel(fitted: CalibrationMap, scores: torch.Tensor) -> Any:
+    """A compiled function of the scores, or None where chunks are faster or more accurate."""
+    if not scores.is_cuda or scores.numel() < _SMALLEST_KERNEL_INPUT:
+        return None
+    dtype = str(scores.dtype).removeprefix("torch.")
+    is_single = dtype == "float32"
+    if not (is_single and fitted.largest_term < _LARGEST_KERNEL_TERM) and dtype != "float64":
+        return None
+    try:
+        source = kernel_source(fitted, single=is_single)
+    except UnsupportedOperationError:
+        return None
+    from calibrank._internal.cuda import compile_kernel  # noqa: PLC0415  (only a GPU needs it)
+
+    return compile_kernel(source)
 
 
 def _load_torch() -> ModuleType:
     try:
-        import torch  # noqa: PLC0415  (slow to load, and only this exporter needs it)
+        import torch  # noqa: PLC0415  (slow to load, and only this target needs it)
         import torch.fx  # noqa: PLC0415  (as above)
     except ImportError as error:
         raise MissingExtraError("torch", "torch") from error
     return torch
 
 
-class TorchGraphTarget(Target):
-    """Tensor operations of a graph under construction."""
+class TorchTarget(Target):
+    """Tensors, computed at once."""
 
     normalizes: ClassVar[bool] = True
 
-    def __init__(self, package: ModuleType, root: Any, tracer: Any, dtype: Dtype) -> None:
+    def __init__(self, package: ModuleType, dtype: Dtype) -> None:
         self._torch = package
-        self._root = root
-        self._tracer = tracer
         self.dtype = dtype
 
     def place(self, score: Any, low: float, width: float) -> Any:
@@ -109,8 +157,8 @@ class TorchGraphTarget(Target):
         return self._torch.where(valid, formula(score), zero / zero)
 
     def steps(self, score: Any, edges: Sequence[float], values: Sequence[float]) -> Any:
-        edge_table = self._table("edges", ceilings(edges, self.dtype))
-        value_table = self._table("values", np.array(values, dtype=self.dtype))
+        edge_table = self._table(ceilings(edges, self.dtype), score)
+        value_table = self._table(np.array(values, dtype=self.dtype), score)
         step = self._torch.bucketize(score, edge_table, right=True)
         # Adding 0 times the score keeps NaN, and gives a gradient of 0 instead of none.
         return value_table[step] + score * 0.0
@@ -118,18 +166,29 @@ class TorchGraphTarget(Target):
     def is_level(self, x: Any, count: int) -> Any:
         return (x >= 0) & (x <= count)
 
-    def by_level(self, x: Any, keys: Sequence[Key], values: Sequence[float]) -> Any:
+    def by_level(self, x: Any, keys: Sequence[Key], values: Floats) -> Any:
         # A number outside the table is made invalid by `is_level`; here it must not be an error.
-        table = self._table("by_level", np.array(values, dtype=self.dtype))
+        table = self._table(np.array(values, dtype=self.dtype), x)
         return table[x.clamp(0, len(values) - 1)]
 
-    def _table(self, name: str, numbers: np.ndarray[Any, Any]) -> Any:
+    def _table(self, numbers: np.ndarray[Any, Any], x: Any) -> Any:
+        """Numbers on the device of an expression."""
+        return self._torch.from_numpy(numbers).to(x.device)
+
+
+class _GraphTarget(TorchTarget):
+    """Tensor operations of a graph under construction."""
+
+    def __init__(self, package: ModuleType, dtype: Dtype, graph: Any) -> None:
+        super().__init__(package, dtype)
+        self.root = package.nn.Module()
+        self.tracer = package.fx.proxy.GraphAppendingTracer(graph)
+
+    def _table(self, numbers: np.ndarray[Any, Any], x: Any) -> Any:
         """Numbers as a buffer, which moves between devices with the module."""
-        free_name = name
-        while hasattr(self._root, free_name):
-            free_name += "_"
-        self._root.register_buffer(free_name, self._torch.from_numpy(numbers))
-        table = self._torch.fx.Proxy(self._tracer.graph.get_attr(free_name), self._tracer)
+        name = f"table_{len(list(self.root.buffers()))}"
+        self.root.register_buffer(name, self._torch.from_numpy(numbers))
+        table = self._torch.fx.Proxy(self.tracer.graph.get_attr(name), self.tracer)
         message = (
             f"the map's table must stay {self.dtype}. "
             "Change the model's precision first, then append the map."
