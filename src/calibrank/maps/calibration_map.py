@@ -113,8 +113,8 @@ class CalibrationMap(Formula):
             return self._predict_tensor(scores)
         array = floats("scores", scores)
         if self.terms:
-            log_odds = self._log_odds_with(array, self.inputs(columns, array.size))
-            return unwrapped(expit(log_odds).astype(array.dtype, copy=False))
+            inputs = self.inputs(columns, array.size)
+            return unwrapped(self._with_inputs(array, inputs, expit, array.dtype))
         compiled = native.probabilities(array, self.curve.program)
         if compiled is None:
             # It finds out which score is invalid.
