@@ -16,7 +16,7 @@ import numpy as np
 from calibrank._internal import native
 from calibrank._internal.arguments import instance, path_of, real
 from calibrank._internal.atomic import write_atomic
-from calibrank._internal.json import digest_of, plain
+from calibrank._internal.json import digest_of, encoded, plain
 from calibrank._internal.logit import expit, logit
 from calibrank._internal.validation import Floats, Numbers, floats, is_tensor
 from calibrank.composition import refusal
@@ -307,7 +307,7 @@ class CalibrationMap(Formula):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the map as JSON, atomically: an interrupted write changes no existing file."""
-        write_atomic(path_of("path", path), self.to_json())
+        write_atomic(path_of("path", path), encoded("a saved map", self.to_json()))
 
     def to_json(self) -> str:
         """The text that `save` writes: the map with its digest."""
