@@ -2,11 +2,14 @@
 
     python benchmarks/segments.py [rows] [segments]
     python benchmarks/segments.py --speed [rows] [segments]
+    python benchmarks/segments.py --predict
 
 The world is synthetic: log odds differ by segment with standard deviation 0.7, and segments have
 sizes like those of countries or items (Zipf). Half of the rows are for evaluation. The last lines
 compare the time of the fit by segment with that of the plain fit, on the same arrays. With
 --speed, only these two are timed, the best of three runs each: on arrays, and on a Parquet file.
+With --predict, the time per row that a level and a smooth term add to a prediction is compared
+with that of np.exp: a level is to take 11 to 23 ns, a smooth term at most 10 ns.
 """
 
 import sys
@@ -205,8 +208,31 @@ def speed(rows: int = 10_000_000, segments: int = 100_000) -> None:
     speed_of_files(rows, segments)
 
 
+def predictions() -> None:
+    """Print the nanoseconds per row of np.exp, of a curve, and of a level and a smooth term."""
+    scores, labels, segment, _ = world(20_000, 200)
+    rows = {"segment": segment, "price": np.random.default_rng(1).normal(size=20_000)}
+    plain = cr.Gaussian().fit(scores, labels)
+    level = MODEL.fit(scores, labels, rows)
+    smooth = (cr.Gaussian() + cr.Smooth("price")).fit(scores, labels, rows)
+    print("ns per row | np.exp | curve | curve + level | curve + smooth")
+    for size in (10_000, 100_000, 1_000_000):
+        many = np.resize(scores, size)
+        columns = {name: np.resize(values, size) for name, values in rows.items()}
+        functions = [
+            partial(np.exp, many),
+            partial(plain.predict, many),
+            partial(level.predict, many, columns),
+            partial(smooth.predict, many, columns),
+        ]
+        best = [min(timed(function)[1] for _ in range(10 * RUNS)) for function in functions]
+        print(f"{size:9,d}", *[f"{1e9 * each / size:6.1f}" for each in best])
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--speed"]:
+    if sys.argv[1:2] == ["--predict"]:
+        predictions()
+    elif sys.argv[1:2] == ["--speed"]:
         speed(*[int(float(argument)) for argument in sys.argv[2:4]])
     else:
         main(*[int(argument) for argument in sys.argv[1:3]])

@@ -51,6 +51,15 @@ def read_document(path: Path, remedy: str) -> str:
         ) from None
 
 
+def encoded(what: str, text: str) -> bytes:
+    """The bytes of a JSON document; a `DataError` if it is larger than `read_document` reads."""
+    content = text.encode()
+    if len(content) > LARGEST_DOCUMENT:
+        rule = f"be JSON of at most {LARGEST_DOCUMENT:,} bytes"
+        raise DataError(what, rule, f"{len(content):,}", "Fit fewer levels or steps.")
+    return content
+
+
 def parse_json(
     where: str, text: str, remedy: str, parse_constant: Callable[[str], float] | None = None
 ) -> Any:
@@ -135,14 +144,14 @@ class Fields:
     def build(self, kind: type[Record]) -> Record:
         """A dataclass of plain values, lists and other dataclasses, by the types of its fields.
 
-        A field that is absent or null has its default: files of older versions lack newer ones.
+        A field that is absent has its default: files of older versions lack newer ones.
         """
         hints = get_type_hints(kind)
         own = dataclass_fields(cast("Any", kind))
         self.only(*[each.name for each in own])
         given = {}
         for each in own:
-            if each.default is MISSING or self.holds(each.name):
+            if each.default is MISSING or each.name in self.values:
                 given[each.name] = self._typed(each.name, hints[each.name])
         return kind(**given)
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from calibrank._internal.validation import Floats, require_scores
 
-# Scores computed at a time: temporary arrays of this size stay in the processor's cache.
-_BLOCK = 2**15
+BLOCK = 2**15
+"""Scores computed at a time: temporary arrays of this size stay in the processor's cache."""
 
 Values = TypeVar("Values")
 Ends: TypeAlias = tuple[Floats, Floats]
@@ -44,7 +44,7 @@ def in_blocks(
     require_scores(scores)
     flat = scores.reshape(-1)
     found = np.empty((*results, len(flat)), dtype=dtype)
-    for start in range(0, len(flat), _BLOCK):
-        block = slice(start, start + _BLOCK)
+    for start in range(0, len(flat), BLOCK):
+        block = slice(start, start + BLOCK)
         found[..., block] = function(flat[block].astype(np.float64, copy=False))
     return found.reshape((*results, *scores.shape))

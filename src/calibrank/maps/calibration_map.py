@@ -16,7 +16,7 @@ import numpy as np
 from calibrank._internal import native
 from calibrank._internal.arguments import instance, path_of, real
 from calibrank._internal.atomic import write_atomic
-from calibrank._internal.json import digest_of, plain
+from calibrank._internal.json import digest_of, encoded, plain
 from calibrank._internal.logit import expit, logit
 from calibrank._internal.validation import Floats, Numbers, floats, is_tensor
 from calibrank.composition import refusal
@@ -113,8 +113,8 @@ class CalibrationMap(Formula):
             return self._predict_tensor(scores)
         array = floats("scores", scores)
         if self.terms:
-            log_odds = self._log_odds_with(array, self.inputs(columns, array.size))
-            return unwrapped(expit(log_odds).astype(array.dtype, copy=False))
+            inputs = self.inputs(columns, array.size)
+            return unwrapped(self._with_inputs(array, inputs, expit, array.dtype))
         compiled = native.probabilities(array, self.curve.program)
         if compiled is None:
             # It finds out which score is invalid.
@@ -307,7 +307,7 @@ class CalibrationMap(Formula):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the map as JSON, atomically: an interrupted write changes no existing file."""
-        write_atomic(path_of("path", path), self.to_json())
+        write_atomic(path_of("path", path), encoded("a saved map", self.to_json()))
 
     def to_json(self) -> str:
         """The text that `save` writes: the map with its digest."""

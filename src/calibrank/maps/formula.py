@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrank._internal import native
 from calibrank._internal.logit import expit
@@ -13,7 +14,7 @@ from calibrank._internal.rules import COLUMN_RULES
 from calibrank._internal.segment_keys import names_of
 from calibrank._internal.validation import Floats, require_scores
 from calibrank.errors import DataError
-from calibrank.maps._blocks import Ends
+from calibrank.maps._blocks import BLOCK, Ends
 from calibrank.maps.curve import Curve
 from calibrank.maps.level import LevelTerm
 from calibrank.maps.targets.numpy import NumpyTarget
@@ -121,10 +122,26 @@ class Formula:
 
     def _log_odds_with(self, scores: Floats, inputs: Sequence[Values]) -> Floats:
         """Log odds with the terms, in the shape of the scores."""
-        exact: Floats = scores.reshape(-1).astype(np.float64)
-        curve = self._curve_log_odds(exact)
-        log_odds: Floats = self._with_terms(NumpyTarget(), exact, curve, inputs)
-        return log_odds.reshape(scores.shape)
+        return self._with_inputs(scores, inputs, lambda log_odds: log_odds, np.float64)
+
+    def _with_inputs(
+        self,
+        scores: Floats,
+        inputs: Sequence[Values],
+        function: Callable[[Floats], Floats],
+        dtype: npt.DTypeLike,
+    ) -> Floats:
+        """A function of the log odds with the terms, computed block by block."""
+        require_scores(scores)
+        flat = scores.reshape(-1)
+        result = np.empty(len(flat), dtype=dtype)
+        for start in range(0, len(flat), BLOCK):
+            rows = slice(start, start + BLOCK)
+            exact = flat[rows].astype(np.float64, copy=False)
+            curve = self._curve_log_odds(exact)
+            values = [x[rows] for x in inputs]
+            result[rows] = function(self._with_terms(NumpyTarget(), exact, curve, values))
+        return result.reshape(scores.shape)
 
     def _curve_log_odds(self, scores: Floats) -> Floats:
         """Finite log odds of the curve, of valid scores."""

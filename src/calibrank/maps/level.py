@@ -99,7 +99,8 @@ class LevelTerm(Term):
             raise DataError("the error of a level", "not be negative", min(self.errors))
         if len(self.spreads) != len(self.columns) or not all(each >= 0 for each in self.spreads):
             raise DataError("spreads", "be one number of 0 or more per column", self.spreads)
-        require_finite("the numbers of a level", (self.typical, *self.intercepts, *self.slopes))
+        numbers = (self.typical, *self.intercepts, *self.slopes, *self.errors, *self.spreads)
+        require_finite("the numbers of a level", numbers)
         if self.slope_errors is not None:
             self._require_slope_errors(self.slope_errors)
         self._require_keys()

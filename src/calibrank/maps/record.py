@@ -92,6 +92,11 @@ class Sensitivity:
                 "have one lower and one upper end per score, for two or more scores",
                 f"lengths {sorted(lengths)}",
             )
+        is_below = all(low <= high for low, high in zip(self.low, self.high, strict=True))
+        if list(self.scores) != sorted(self.scores) or not is_below:
+            raise DataError(
+                "a sensitivity band", "have increasing scores, and no lower end above the upper one"
+            )
         if not 0 <= self.low_rate <= self.high_rate <= 1:
             raise DataError(
                 "base rates", "be increasing within [0, 1]", f"{self.low_rate} to {self.high_rate}"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from calibrank._internal.validation import Floats
+from calibrank._internal.validation import LARGEST_SCORE, Floats
 from calibrank.errors import DataError
 from calibrank.maps.targets.target import Lines, Target, broken_line, narrow_range_problem
 from calibrank.maps.term import (
@@ -45,7 +45,9 @@ class SmoothTerm(Term):
                 f"{len(self.knots)} and {len(self.values)}",
             )
         require_increasing("the knots of a smooth term", self.knots)
-        require_finite("the values of a smooth term", self.values)
+        require_finite("the values of a smooth term", (*self.values, *self.errors))
+        if max(map(abs, self.knots)) > LARGEST_SCORE or not np.isfinite(self._lines[2]).all():
+            raise DataError("the knots of a smooth term", "lie within +-1e30, and not too close")
         if self.errors and (len(self.errors) != len(self.knots) or min(self.errors) < 0):
             raise DataError("the errors of a smooth term", "be one per knot, none negative")
 
@@ -62,7 +64,9 @@ class SmoothTerm(Term):
 
     @cached_property
     def _lines(self) -> Lines:
-        return broken_line(self.knots, self.values, (0.0, 0.0))
+        # Two knots may be too close for a slope, which is refused.
+        with np.errstate(over="ignore"):
+            return broken_line(self.knots, self.values, (0.0, 0.0))
 
     def read(self, columns: Any, rows: int | None = None) -> Floats:
         return number_column(self.column, columns, rows, self.role)

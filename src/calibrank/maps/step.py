@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, Self
 
@@ -91,12 +92,17 @@ class StepCurve(Curve):
         # Slow to load, and only intervals need it.
         from scipy.special import betaincinv  # noqa: PLC0415  (slow to load)
 
-        values = np.array(self.values)
-        effective_rows = np.array(self.effective_rows)
+        edges, all_values, all_rows = self._arrays
+        # Of these steps alone: a block of scores meets few of many.
+        used, step = np.unique(np.searchsorted(edges, scores, side="right"), return_inverse=True)
+        values, effective_rows = all_values[used], all_rows[used]
         positives = values * effective_rows + 0.5
         negatives = (1 - values) * effective_rows + 0.5
         # The posterior quantiles can leave out a value of 0 or 1: the interval contains the value.
         low = np.minimum(betaincinv(positives, negatives, (1 - level) / 2), values)
         high = np.maximum(betaincinv(positives, negatives, (1 + level) / 2), values)
-        step = np.searchsorted(np.array(self.edges), scores, side="right")
         return low[step], high[step]
+
+    @cached_property
+    def _arrays(self) -> tuple[Floats, Floats, Floats]:
+        return np.array(self.edges), np.array(self.values), np.array(self.effective_rows)

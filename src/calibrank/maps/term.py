@@ -91,7 +91,7 @@ def number_column(name: str, columns: Any, rows: int | None, role: str) -> Float
     """A column of valid numbers of a mapping or a dataframe, one per score."""
     subject = f"column {name!r}"
     numbers = floats(subject, column_of("columns", name, columns))
-    numbers = np.asarray(numbers).reshape(-1).astype(np.float64)
+    numbers = np.asarray(numbers).reshape(-1).astype(np.float64, copy=False)
     if rows is not None:
         require_rows(name, len(numbers), rows)
     require_role(role, subject, numbers)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
+from calibrank._internal import native
 from calibrank._internal.logit import expit, softplus
 from calibrank._internal.segment_keys import Key
 from calibrank._internal.validation import LARGEST_SCORE, Floats, Indices, Mask
+from calibrank.maps._program import of_log_odds, pack_lines
 from calibrank.maps.targets.target import Lines, Target, Unary
 
 
@@ -46,7 +49,17 @@ class NumpyTarget(Target):
         return np.where(valid, formula(np.where(valid, score, 0.0)), np.nan)
 
     def lines(self, score: Floats, edges: Sequence[float], lines: Lines) -> Floats:
+        found = native.probabilities(score, _line_program(lines))
+        if found is not None:
+            return found
         # One search serves all three tables.
         segment = np.searchsorted(np.array(edges), score, side="right")
         origins, values, slopes = [np.array(part)[segment] for part in lines]
         return (score - origins) * slopes + values
+
+
+@lru_cache(maxsize=256)
+def _line_program(lines: Lines) -> bytes:
+    """A broken line as the C loops read it."""
+    origins, values, slopes = lines
+    return of_log_odds(pack_lines(origins[1:], values[1:], slopes))
