@@ -51,7 +51,7 @@ SLOW = (
     "tests/test_decisions.py",
     "tests/test_package.py",
     "tests/test_sklearn.py",
-    "tests/test_testing.py",
+    "tests/test_checks.py",
 )
 
 

@@ -21,7 +21,7 @@ from calibrank.propensity import (
     Random,
     Uniform,
 )
-from calibrank.testing import Example as Table
+from tests.checks import Example as Table
 
 CALIBRATORS: tuple[Calibrator, ...] = (
     cr.MinMax(),

@@ -19,8 +19,8 @@ from calibrank._internal.json import digest_of
 from calibrank.anchoring.activity import AssumedRate, to_assumed_rate
 from calibrank.anchoring.known_rate import compare_with_constant
 from calibrank.decisions import Threshold
-from calibrank.experiment.overview import read_rows
 from calibrank.experiment.scored import Scored, ScoredPairs
+from calibrank.experiment.statistics import Results
 from calibrank.maps.format import load, parse
 from calibrank.metrics import multicalibration_test
 from calibrank.monitor import Day, Store, check, digest_of_map, refit, score_drift, window_of
@@ -281,7 +281,7 @@ def test_files_of_other_rows_are_refused(tmp_path: Path, content: bytes | None) 
     else:
         file.write_bytes(content)
     with pytest.raises(cr.DataError, match=r"rows.parquet must (be a Parquet file|have the col)"):
-        read_rows(tmp_path)
+        Results.read([file])
 
 
 def scored() -> Scored:

@@ -12,7 +12,7 @@ import calibrank as cr
 from calibrank.curves import Calibrator, Parametric
 from calibrank.data.score_world import GaussianScores, make_world
 from calibrank.errors import FlatMapWarning
-from calibrank.testing import CALIBRATOR_LAWS, INCREASING_LAWS, MAP_LAWS, Rows
+from tests.checks import CALIBRATOR_LAWS, INCREASING_LAWS, MAP_LAWS, Rows
 from tests.members import CALIBRATORS, PARAMETRIC, Table, fit, name, probe, tables
 
 every = pytest.mark.parametrize("member", CALIBRATORS, ids=name)

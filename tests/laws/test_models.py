@@ -11,7 +11,7 @@ from calibrank.evidence import impressions, ips, naive, positive_ips
 from calibrank.maps import CalibrationMap, Curve, Term
 from calibrank.maps.format import parse
 from calibrank.registry import parse_model
-from calibrank.testing import check_map
+from tests.checks import check_map
 from tests.maps.samples import (
     gaussian_map,
     level_term,

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 import calibrank as cr
 from calibrank.export import to_sql
-from calibrank.testing import check_map
+from tests.checks import check_map
 
 
 def check_engines(fitted: cr.CalibrationMap, rows: pa.Table, expected: np.ndarray) -> None:

@@ -17,8 +17,8 @@ import calibrank as cr
 from calibrank.errors import ScoreShiftWarning
 from calibrank.export import DIALECTS, to_json, to_onnx, to_sql, to_torch
 from calibrank.maps import LevelTerm
-from calibrank.testing import check_map
 from tests import plain_map
+from tests.checks import check_map
 from tests.maps.samples import gaussian_map, level_term, map_of, min_max_map, spline_map, step_map
 from tests.spark_session import session
 

@@ -21,7 +21,7 @@ from calibrank.propensity import (
     count_positives,
 )
 from calibrank.tables import Interactions
-from calibrank.testing import PROPENSITY_LAWS, Log
+from tests.checks import PROPENSITY_LAWS, Log
 from tests.members import PROPENSITIES, PROPENSITY_SIZE
 
 FEATURES = np.random.default_rng(0).normal(size=(9, 2))

@@ -4,13 +4,29 @@
    gradients for only a few. The steps of a row without a gradient depend on that row alone. They are
    deferred and made up for, while the row is in cache, when a batch next needs the row. */
 
+/* Vectors of 64 bytes with fused products: the processors that have AVX-512 at all have this level. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&        \
+    __GNUC__ >= 12
+#define WITH_TRAINING_VARIANTS VARIANTS("arch=x86-64-v4", "arch=x86-64-v3")
+#else
+#define WITH_TRAINING_VARIANTS WITH_AVX512_VARIANT
+#endif
+
 /* Adam's defaults (Kingma and Ba, 2015), as torch has them. */
 #define BETA1 0.9f
 #define BETA2 0.999f
 #define ADAM_EPSILON 1e-8f
 
-/* Up to so many deferred steps are taken at once, but not among the first steps of a run. */
-enum { MOST_AT_ONCE = 8, FIRST_AT_ONCE = 1000 };
+/* Up to so many deferred steps are taken at once, but not among the first steps of a run, when the
+   bias corrections of Adam change fast. */
+enum { MOST_AT_ONCE = 15, FIRST_AT_ONCE = 1000 };
+
+/* What some steps without a gradient have in common for all numbers. */
+typedef struct {
+    float kept, added;    /* second moment: kept * second + added * (first value^2 + last value^2) */
+    float sum, added_sum; /* the sum of all m: sum * m + added_sum * value */
+    float before_middle;  /* the mean step of m's share in that sum - the middle, of all steps */
+} Deferred;
 
 /* Columns of a table that are summed to one part of a score. A thread has some of these blocks, and
    the parts are added in the same order for every number of threads. */
@@ -21,6 +37,7 @@ typedef struct {
     const float *sizes;            /* per step: learning rate and factor, both bias-corrected */
     size_t rows, width;
     float decay;
+    Deferred deferred[MOST_AT_ONCE + 1]; /* by number of steps */
 } Adam;
 
 /* One step of some numbers. */
@@ -37,37 +54,88 @@ INLINE void adam_step(
     }
 }
 
-/* `length` steps without a gradient, of numbers whose second moment changes by about 0.1% per step.
+/* Numbers whose steps are taken together: their intermediate values stay in the first-level cache. */
+enum { TOGETHER = 64 };
 
-   Parameters and first moments take every step. What takes most time is interpolated between its
-   first and last value: 1 / (sqrt(second) * factor + epsilon), with a relative error of length^2 / 8
-   * 0.0005^2 = 2e-6, and the square of the parameter, which moves `second` by up to 0.1% per step. */
+/* `length` steps without a gradient, of TOGETHER numbers, as the power of a matrix.
+
+   With u = (1 - b1) decay and m = first moment / u, a step without a gradient is m <- b1 m + value,
+   value <- value - p m, where p = u rate / (sqrt(second) factor + epsilon) changes by about 0.05%
+   per step. For a constant p, the matrix of (value, m) is
+       T = [1 - p, -p b1; 1, b1],    T^n = a_n (T - trace / 2) + trace(T^n) / 2,
+       trace(T^2n) = trace(T^n)^2 - 2 b1^n,    a_2n = a_n trace(T^n),    a_1 = 1
+   so T to the powers 2, 4, 8, ... takes three operations each. p is taken from the middle of the
+   steps, and for the decreasing part of the first m from the mean of its steps. Where p is above 1,
+   values are of the size of decay * rate and would oscillate: 1 dampens them. */
 INLINE void adam_steps(
-    float *restrict table, float *restrict first, float *restrict second, size_t count,
-    const float *sizes, float decay, const int length) {
-    float kept = 1;
-    for (int step = 0; step < length; step++) kept *= BETA2;
-    const float added = (1 - kept) * decay * decay;
-    const float factor = sizes[-1], last_factor = sizes[2 * length - 1];
-    for (size_t column = 0; column < count; column++) {
-        float value = table[column], mean = first[column];
-        const float square = second[column], start = value * value;
-        const float last_square = kept * square + added * start;
-        float inverse = 1 / (sqrtf(square) * factor + ADAM_EPSILON);
-        const float last = 1 / (sqrtf(last_square) * last_factor + ADAM_EPSILON);
-        const float change = (last - inverse) * (1.0f / (float)length);
-#define STEP(NUMBER)                                                                               \
-    if (NUMBER < length) {                                                                         \
-        mean = BETA1 * mean + (1 - BETA1) * decay * value;                                         \
-        inverse += change;                                                                         \
-        value -= sizes[2 * NUMBER] * mean * inverse;                                               \
+    float *restrict values, float *restrict means, float *restrict squares, const Adam *adam,
+    int64_t step, int length) {
+    float p[TOGETHER], half_traces[TOGETHER], a[TOGETHER];
+    const Deferred *steps = adam->deferred + length;
+    const float *sizes = adam->sizes + 2 * step;
+    const float factor = sizes[-1], ratio = factor / sizes[2 * length - 1];
+    const float unit = (1 - BETA1) * adam->decay, inverse_unit = 1 / unit;
+    const float rate = sizes[0] * unit, inverse_rate = factor / rate;
+    for (size_t place = 0; place < TOGETHER; place++) {
+        const float value = values[place], square = squares[place];
+        const float mean = means[place] * inverse_unit;
+        const float p_first = rate / (sqrtf(square) * factor + ADAM_EPSILON);
+        const float end = value - p_first * (mean * steps->sum + value * steps->added_sum);
+        const float start_square = value * value;
+        const float end_square = end * end < start_square ? end * end : start_square;
+        const float last_square = steps->kept * square + steps->added * (start_square + end_square);
+        /* last p / first p = sqrt(square / last_square), from its series around 1 */
+        const float inverse = p_first * inverse_rate;
+        const float grown = last_square * inverse * inverse - 1;
+        const float by = grown < 0.5f ? grown : 0.5f;
+        const float change = ratio * (1 - by * (0.5f - 0.375f * by)) - 1;
+        const float p_middle = p_first * (1 + 0.5f * change);
+        p[place] = p_middle < 1 ? p_middle : 1;
+        means[place] = mean * (1 + steps->before_middle * change);
+        half_traces[place] = 0.5f * (1 + BETA1 - p[place]);
+        a[place] = 1;
+        squares[place] = steps->kept * square + steps->added * start_square;
     }
-        STEP(0) STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) STEP(7)
-#undef STEP
-        table[column] = value;
-        first[column] = mean;
-        second[column] = kept * square + added * 0.5f * (start + value * value);
+    float power = BETA1;
+    for (int left = length; left; left >>= 1) {
+        if (left & 1)
+            for (size_t place = 0; place < TOGETHER; place++) {
+                const float value = values[place], mean = means[place];
+                const float h = 0.5f * (1 - BETA1 - p[place]);
+                const float x = h * value - BETA1 * p[place] * mean, y = value - h * mean;
+                values[place] = a[place] * x + half_traces[place] * value;
+                means[place] = a[place] * y + half_traces[place] * mean;
+            }
+        for (size_t place = 0; place < TOGETHER; place++) {
+            const float trace = 2 * half_traces[place];
+            a[place] *= trace;
+            half_traces[place] = trace * half_traces[place] - power;
+        }
+        power *= power;
     }
+    for (size_t place = 0; place < TOGETHER; place++) {
+        squares[place] += steps->added * (values[place] * values[place]);
+        means[place] *= unit;
+    }
+}
+
+/* The same of any number of columns: the last ones are copied to where there is room for more. */
+INLINE void adam_steps_of(
+    float *table, float *first, float *second, size_t count, const Adam *adam, int64_t step,
+    int length) {
+    size_t column = 0;
+    for (; column + TOGETHER <= count; column += TOGETHER)
+        adam_steps(table + column, first + column, second + column, adam, step, length);
+    if (column == count) return;
+    float copies[3][TOGETHER] = {{0}};
+    float *parts[3] = {table + column, first + column, second + column};
+    for (int part = 0; part < 3; part++)
+        for (size_t place = 0; place < count - column; place++)
+            copies[part][place] = parts[part][place];
+    adam_steps(copies[0], copies[1], copies[2], adam, step, length);
+    for (int part = 0; part < 3; part++)
+        for (size_t place = 0; place < count - column; place++)
+            parts[part][place] = copies[part][place];
 }
 
 /* Take the deferred steps of some columns of a row. */
@@ -78,22 +146,15 @@ INLINE void catch_up_columns(
     float *first = adam->first + place, *second = adam->second + place;
     int64_t step = last + 1;
     while (step <= now) {
-        const float *sizes = adam->sizes + 2 * step;
         const int64_t left = now - step + 1;
-        const int length = step < FIRST_AT_ONCE || left < 3 ? 1
-                           : left < MOST_AT_ONCE            ? (int)left
-                                                            : MOST_AT_ONCE;
-        const float decay = adam->decay;
-        switch (length) {
-        case 3: adam_steps(table, first, second, count, sizes, decay, 3); break;
-        case 4: adam_steps(table, first, second, count, sizes, decay, 4); break;
-        case 5: adam_steps(table, first, second, count, sizes, decay, 5); break;
-        case 6: adam_steps(table, first, second, count, sizes, decay, 6); break;
-        case 7: adam_steps(table, first, second, count, sizes, decay, 7); break;
-        case 8: adam_steps(table, first, second, count, sizes, decay, 8); break;
-        default: adam_step(table, first, second, NULL, count, sizes, decay);
+        const int64_t length = left < MOST_AT_ONCE ? left : MOST_AT_ONCE;
+        if (length > 1 && step >= FIRST_AT_ONCE) {
+            adam_steps_of(table, first, second, count, adam, step, (int)length);
+            step += length;
+        } else {
+            adam_step(table, first, second, NULL, count, adam->sizes + 2 * step, adam->decay);
+            step++;
         }
-        step += length;
     }
 }
 
@@ -234,7 +295,7 @@ INLINE void step_batch(const Epoch *e, const int64_t *rows, int64_t now) {
     }
 }
 
-WITH_AVX512_VARIANT void run_epoch(const Epoch *e) {
+WITH_TRAINING_VARIANTS void run_epoch(const Epoch *e) {
     const size_t blocks = (e->adam.width + COLUMN_BLOCK - 1) / COLUMN_BLOCK;
     for (size_t row = 0; row < e->adam.rows; row++) {
         e->last[row] = e->before;
@@ -270,8 +331,20 @@ static int is_adam(const Argument *a, int64_t now) {
 
 static Adam adam_of(const Argument *a, double decay) {
     const Py_ssize_t *shape = a[0].view.shape;
-    const Adam adam = {a[0].data, a[1].data, a[2].data, a[3].data,
-                       (size_t)shape[0], (size_t)shape[1], (float)decay};
+    /* Without decay nothing is added to a moment; nor is, after rounding, with the least decay. */
+    Adam adam = {a[0].data, a[1].data, a[2].data, a[3].data,
+                 (size_t)shape[0], (size_t)shape[1], decay > 1e-15 ? (float)decay : 1e-15f, {{0}}};
+    double kept = 1, power = 1, sum = 0, moment = 0;
+    for (int length = 1; length <= MOST_AT_ONCE; length++) {
+        kept *= BETA2;
+        power *= BETA1;
+        sum += power;
+        moment += power * length;
+        const Deferred deferred = {
+            (float)kept, (float)(0.5 * (1 - kept) * decay * decay), (float)sum,
+            (float)((length - sum) / (1 - BETA1)), (float)(moment / sum / length - 0.5)};
+        adam.deferred[length] = deferred;
+    }
     return adam;
 }
 
@@ -324,7 +397,7 @@ INLINE void step_row(const Adam *adam, size_t row, const float *gradient, int64_
     if (in_ball) project(adam->table + at, adam->width);
 }
 
-WITH_AVX512_VARIANT void catch_up_rows_of(
+WITH_TRAINING_VARIANTS void catch_up_rows_of(
     const Adam *adam, int64_t *last, const int64_t *rows, size_t count, int64_t now, int in_ball) {
     for (size_t place = 0; place < count; place++) {
         const size_t row = (size_t)rows[place];
@@ -338,7 +411,7 @@ WITH_AVX512_VARIANT void catch_up_rows_of(
 }
 
 /* Gradients of a row that occurs more than once are added up where it first occurs. */
-WITH_AVX512_VARIANT void step_rows_of(
+WITH_TRAINING_VARIANTS void step_rows_of(
     const Adam *adam, int64_t *last, const int64_t *rows, size_t count, float *gradients,
     int64_t *slots, int64_t now, int in_ball) {
     const size_t width = adam->width;
@@ -389,7 +462,7 @@ METHOD(step_rows, "SSSsLlSLrzz", a) {
 }
 
 /* Take a step for every number: table, first and second moments, step sizes, gradients, decay, step */
-WITH_AVX512_VARIANT void step_table_of(const Argument *a) {
+WITH_TRAINING_VARIANTS void step_table_of(const Argument *a) {
     adam_step(
         a[0].data, a[1].data, a[2].data, a[4].data, a[0].size,
         (const float *)a[3].data + 2 * a[6].integer, (float)a[5].real);
@@ -409,7 +482,7 @@ typedef struct {
     size_t width;
 } Sparse;
 
-WITH_AVX512_VARIANT void multiply_rows(
+WITH_TRAINING_VARIANTS void multiply_rows(
     const Sparse *matrix, const int64_t *rows, size_t count, const float *base, const float *table,
     float factor, float *result) {
     const size_t width = matrix->width;
@@ -427,7 +500,7 @@ WITH_AVX512_VARIANT void multiply_rows(
     }
 }
 
-WITH_AVX512_VARIANT void scatter_rows(
+WITH_TRAINING_VARIANTS void scatter_rows(
     const Sparse *matrix, const int64_t *rows, size_t count, const float *some, float *result) {
     const size_t width = matrix->width;
     for (size_t place = 0; place < count; place++) {
@@ -480,7 +553,7 @@ METHOD(graph_scatter, "lislsS", a) {
     return NULL;
 }
 
-WITH_AVX512_VARIANT int32_t count_from(const float *scores, size_t size, float least) {
+WITH_TRAINING_VARIANTS int32_t count_from(const float *scores, size_t size, float least) {
     int32_t count = 0;
     for (size_t column = 0; column < size; column++) count += scores[column] >= least;
     return count;

@@ -11,7 +11,7 @@ from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, ips, naive
 from calibrank.metrics import Metric
-from calibrank.testing.examples import Example, check_laws, draw_example, ensure
+from tests.checks.examples import Example, check_laws, draw_example, ensure
 
 _TOLERANCE = 1e-9
 # Shifts of the log odds that no calibration metric can mistake for an improvement.
@@ -23,11 +23,7 @@ Law = Callable[[Metric, Example], None]
 def check_metric(
     metric: Metric, *, examples: int = 50, seed: int | np.random.Generator = 0
 ) -> None:
-    """Check a metric of your own.
-
-    >>> from calibrank.metrics import NDCG
-    >>> check_metric(NDCG(3), examples=5)
-    """
+    """Check a metric."""
     rng = np.random.default_rng(seed)
     drawn = [draw_example(rng) for _ in range(examples)]
     laws = METRIC_LAWS
@@ -39,12 +35,7 @@ def check_metric(
 
 
 def needs_users(metric: Metric) -> bool:
-    """Whether the metric is computed over each user's list, and so asks for users.
-
-    >>> from calibrank.metrics import NDCG, Brier
-    >>> needs_users(Brier()), needs_users(NDCG(3))
-    (False, True)
-    """
+    """Whether the metric is computed over each user's list, and so asks for users."""
     try:
         metric([0.25, 0.75], [0, 1])
     except DataError:

@@ -19,7 +19,7 @@ from calibrank.errors import DataError, FlatMapWarning, ScoreShiftWarning
 from calibrank.evidence import Labels, impressions, ips, naive, positive_ips
 from calibrank.maps import CalibrationMap, load
 from calibrank.summary import Summary
-from calibrank.testing.examples import (
+from tests.checks.examples import (
     Example,
     check_laws,
     draw_example,
@@ -41,11 +41,7 @@ def check_map(
     examples: int = 50,
     seed: int | np.random.Generator = 0,
 ) -> None:
-    """Check a fitted map of your own; pass `increasing=False` if it need not be monotone.
-
-    >>> from calibrank import Isotonic
-    >>> check_map(Isotonic().fit([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1]), examples=5)
-    """
+    """Check a fitted map; pass `increasing=False` if it need not be monotone."""
     rng = np.random.default_rng(seed)
     laws = MAP_LAWS | INCREASING_LAWS if increasing else MAP_LAWS
     drawn = [Rows(_draw_scores(fitted, rng), _draw_row(fitted, place)) for place in range(examples)]
@@ -199,11 +195,7 @@ MapLaw = Callable[[CalibrationMap, Rows], None]
 def check_calibrator(
     calibrator: Calibrator, *, examples: int = 50, seed: int | np.random.Generator = 0
 ) -> None:
-    """Check a calibrator of your own, and the maps that it fits.
-
-    >>> from calibrank import Histogram
-    >>> check_calibrator(Histogram(bins=5), examples=5)
-    """
+    """Check a calibrator, and the maps that it fits."""
     rng = np.random.default_rng(seed)
     drawn = [draw_example(rng) for _ in range(examples)]
     check_laws(calibrator, CALIBRATOR_LAWS, drawn, seed)

@@ -1,7 +1,5 @@
-"""`calibrank.testing` accepts correct members and names the law that a broken one violates."""
+"""`tests.checks` accepts correct members and names the law that a broken one violates."""
 
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,13 +11,7 @@ from calibrank.metrics import NDCG, Better
 from calibrank.propensity import FittedPropensity, Popularity, Random
 from calibrank.propensity.propensity import Constant
 from calibrank.tables import Interactions
-from calibrank.testing import (
-    check_calibrator,
-    check_map,
-    check_metric,
-    check_propensity,
-    needs_users,
-)
+from tests.checks import check_calibrator, check_map, check_metric, check_propensity, needs_users
 from tests.members import CALIBRATORS, METRICS, PROPENSITIES, PROPENSITY_SIZE, name
 
 
@@ -242,14 +234,3 @@ def test_broken_propensities_are_caught(member: object, law: str) -> None:
 def test_metrics_over_lists_need_users() -> None:
     assert needs_users(cr.ECE() @ 2)
     assert not needs_users(cr.ECE())
-
-
-def test_no_test_framework_is_loaded() -> None:
-    code = (
-        "import sys, calibrank.testing; "
-        "print([name for name in ('pytest', 'hypothesis') if name in sys.modules])"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "[]"

@@ -10,7 +10,7 @@ from calibrank._internal.validation import Floats
 from calibrank.errors import CalibrankError
 from calibrank.propensity import FittedPropensity, Propensity
 from calibrank.tables import Interactions
-from calibrank.testing.examples import Log, check_laws, draw_log, ensure
+from tests.checks.examples import Log, check_laws, draw_log, ensure
 
 _TOLERANCE = 1e-9
 
@@ -25,14 +25,10 @@ def check_propensity(
     examples: int = 50,
     seed: int | np.random.Generator = 0,
 ) -> None:
-    """Check a propensity estimator of your own.
+    """Check a propensity estimator.
 
     Logs are drawn over users and items that are numbered from 0; an estimator with one row per user
     or item needs their numbers in `users` and `items`.
-
-    >>> from calibrank.propensity import Known, Popularity
-    >>> check_propensity(Popularity(), examples=5)
-    >>> check_propensity(Known([[0.1, 0.5], [0.2, 0.4]]), users=2, items=2, examples=5)
     """
     rng = np.random.default_rng(seed)
     drawn = [draw_log(rng, users, items) for _ in range(examples)]
