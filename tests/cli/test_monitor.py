@@ -240,7 +240,7 @@ def test_a_map_by_segment_is_refitted_from_the_store(tmp_path: Path, call: Call)
     ("options", "message"),
     [
         (["--add", "day.parquet"], "--add must go with --date"),
-        (["--method", "platt"], "--method must go with --refit"),
+        (["--method", "platt"], "--method must not be given without --refit"),
         ([], "must be a folder of days, got no such folder"),
     ],
 )

@@ -306,9 +306,9 @@ def require(
     row = int(np.argmin(valid))
     invalid = int(valid.size - np.count_nonzero(valid))
     count = f" in {invalid:,} rows, the first" if invalid > 1 else ""
-    value = float(flat[row])
-    words = statement if isinstance(statement, str) else statement(value)
-    advice = remedy if isinstance(remedy, str) else remedy(value, float(flat.max()))
+    # Ids may be anything; rules of columns, which word themselves, are about numbers.
+    words = statement if isinstance(statement, str) else statement(float(flat[row]))
+    advice = remedy if isinstance(remedy, str) else remedy(float(flat[row]), float(flat.max()))
     raise DataError(name, words, f"{flat[row]}{count}", advice, row)
 
 
