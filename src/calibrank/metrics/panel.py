@@ -30,17 +30,16 @@ from calibrank.metrics.clustered_bootstrap import (
     ClusterSums,
     Codes,
     Estimate,
-    basic_interval,
     bootstrap_all,
     bootstrap_sums,
-    inverted_interval,
+    interval_of_sums,
     nonempty,
     resampled_blocks,
 )
 from calibrank.metrics.corp import Discrimination, Miscalibration
 from calibrank.metrics.debiased import DebiasedECE
 from calibrank.metrics.metric import Additive, Metric, Top
-from calibrank.metrics.pooled import LogOddsBinned, Pooled, PooledBins, pooled_bins
+from calibrank.metrics.pooled import LOG_ODDS_BINS, Pooled, PooledBins, log_odds_bins, pooled_bins
 from calibrank.metrics.proper import (
     Brier,
     CalibrationInTheLarge,
@@ -99,9 +98,6 @@ HEADLINE: tuple[Metric, ...] = (
 )
 """The metrics printed for every fit: a proper score first, and beside it that of a constant."""
 
-# All binned metrics are computed from the sums of any of them.
-_LOG_ODDS_SUMS = LogOddsBinned(MISCALIBRATION)
-
 
 class PanelSums:
     """Sums per cluster of users for all metrics of the panel that need no lists.
@@ -116,8 +112,9 @@ class PanelSums:
 
     def __init__(self, n_clusters: int = CLUSTERS) -> None:
         self._additive = {metric: ClusterSums(metric, n_clusters) for metric in ADDITIVE}
-        self._log_odds = ClusterSums(_LOG_ODDS_SUMS, n_clusters)
-        self._variances = np.zeros((2, _LOG_ODDS_SUMS.n_bins))
+        # All binned metrics are computed from the sums of any of them.
+        self._log_odds = ClusterSums(MISCALIBRATION, n_clusters)
+        self._variances = np.zeros((2, LOG_ODDS_BINS))
         self._can_draw = True
 
     def add(self, probabilities: Floats, evidence: Evidence, clusters: Codes) -> None:
@@ -127,9 +124,9 @@ class PanelSums:
         self._log_odds.add(probabilities, evidence, clusters)
         self._can_draw &= evidence.kind in MODEL_KINDS
         residuals = evidence.positive - evidence.total * probabilities
-        bins = _LOG_ODDS_SUMS.bin_indices(probabilities, evidence)
+        bins = log_odds_bins(probabilities)
         of_rows = (row_variances(probabilities, evidence), residuals**2)
-        self._variances += [add_up(bins, each, _LOG_ODDS_SUMS.n_bins) for each in of_rows]
+        self._variances += [add_up(bins, each, LOG_ODDS_BINS) for each in of_rows]
 
     def calibration_test(self) -> CalibrationTest:
         """Test calibration as `calibration_test` does, with probabilities pooled by log odds."""
@@ -162,23 +159,20 @@ class PanelSums:
     def _binned_estimates(self, summary: Summary) -> dict[str, Estimate]:
         # A bin's mean probability can leave [0, 1] by rounding.
         probabilities = np.clip(summary.scores, 0, 1)
+        exact = {metric: metric(probabilities, summary.evidence) for metric in BINNED}
         sums = nonempty(self._log_odds.result())
+        blocks = list(resampled_blocks(sums))
+        if not blocks:
+            nan = float("nan")
+            return {metric.name: Estimate(value, nan, nan) for metric, value in exact.items()}
         # All at once: several metrics are computed from the same fit of each resample.
-        resamples = np.concatenate([np.empty((0, *sums.shape[1:])), *resampled_blocks(sums)])
+        resamples = np.concatenate(blocks)
         bins = PooledBins.of(resamples)
-        totals = sums.sum(axis=0)
         estimates = {}
-        for metric in BINNED:
-            exact = metric(probabilities, summary.evidence)
-            if not len(resamples):
-                coarse = Estimate(exact, float("nan"), float("nan"))
-            elif metric.noise_adds:
-                coarse = inverted_interval(metric, totals, [resamples], clusters=len(sums))
-            else:
-                value = LogOddsBinned(metric).compute(totals)
-                replicates = metric.evaluate_all(bins)
-                coarse = basic_interval(metric, value, replicates, clusters=len(sums))
-            estimates[metric.name] = coarse.with_value(exact)
+        for metric, value in exact.items():
+            found = resamples if metric.noise_adds else metric.evaluate_all(bins)
+            coarse = interval_of_sums(metric, sums.sum(axis=0), found, clusters=len(sums))
+            estimates[metric.name] = coarse.with_value(value)
         return estimates
 
 

@@ -13,7 +13,7 @@ from calibrank._internal.validation import Floats, add_up
 from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap
 from calibrank.maps.calibration_map import require_map
-from calibrank.metrics import Estimate, LogOddsBinned, Miscalibration
+from calibrank.metrics import Estimate, Miscalibration
 from calibrank.metrics.pooled import pooled_bins
 from calibrank.metrics.recalibration import fit_recalibration
 from calibrank.monitor.day import LEVEL, PREDICTED, SLOPE, TOTAL, Day, probabilities_of
@@ -24,7 +24,7 @@ from calibrank.summary import Summary
 _POINTS = 512
 
 # Only its bins and terms are used.
-_BINNED = LogOddsBinned(Miscalibration())
+_BINNED = Miscalibration()
 
 
 class DaySums(NamedTuple):
