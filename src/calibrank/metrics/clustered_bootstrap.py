@@ -19,7 +19,15 @@ from calibrank._internal.arguments import instance, real, require_seed, seeded, 
 from calibrank._internal.validation import Floats, IdsLike, Indices, Numbers, floats, ids, require
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
-from calibrank.metrics.metric import Additive, Metric, Top, codes_of, mean_probabilities
+from calibrank.metrics.metric import (
+    Additive,
+    Metric,
+    Ranking,
+    Top,
+    codes_of,
+    mean_probabilities,
+    rank_by_user,
+)
 from calibrank.metrics.ranking import UserMean
 
 Counts = npt.NDArray[np.int64]
@@ -136,7 +144,17 @@ def bootstrap_all(
             "Add rows of other users, or leave users out.",
         )
     n_users = int(codes.max()) + 1
-    resampled = [_Resampled.of(metric, values, evidence, codes) for metric in metrics]
+    # Metrics of lists of the same length share the sorting.
+    lengths = [metric.list_length for metric in metrics]
+    rankings: dict[int | None, Ranking] = {
+        length: rank_by_user(values, codes, length)
+        for length in set(lengths)
+        if length and lengths.count(length) > 1
+    }
+    resampled = [
+        _Resampled.of(metric, values, evidence, codes, rankings.get(metric.list_length))
+        for metric in metrics
+    ]
     at_once = min(_MOST_SUMS // each.size for each in resampled)
     draws = _draws(n_users, resamples, seeded(seed))
     for block in _blocks(draws, int(np.clip(at_once, 1, _BLOCK))):
@@ -161,18 +179,24 @@ class _Resampled:
 
     @classmethod
     def of(
-        cls, metric: Metric, probabilities: Floats, evidence: Evidence, codes: Codes
+        cls,
+        metric: Metric,
+        probabilities: Floats,
+        evidence: Evidence,
+        codes: Codes,
+        ranking: Ranking | None,
     ) -> _Resampled:
         n_users = int(codes.max()) + 1
         if isinstance(metric, Top):
             # A user's list is the same in every resample, so the top n is selected once.
-            rows, evidence = metric.select(probabilities, evidence, codes)
+            rows, evidence = metric.select(probabilities, evidence, codes, ranking)
+            ranking = None
             probabilities = probabilities[rows]
             codes = codes[rows]
             metric = metric.metric.take(rows)
         if isinstance(metric, UserMean):
             # A resample only changes the users' weights, so each list is ranked once.
-            per_user = metric.of_lists(probabilities, evidence, codes)
+            per_user = metric.of_lists(probabilities, evidence, codes, ranking)
             return cls(metric, metric.require_defined(per_user.mean()), per_user.means, n_users)
         value = metric.require_defined(metric.evaluate(probabilities, evidence, codes))
         if not isinstance(metric, Additive):

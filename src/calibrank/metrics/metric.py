@@ -56,18 +56,28 @@ def codes_of(users: Ids) -> Indices:
         if most < 4 * len(users):
             occurs = np.zeros(most + 1, dtype=bool)
             occurs[users] = True
+            if occurs.all():
+                return users.astype(np.intp, copy=False)
             return (np.cumsum(occurs) - 1)[users]
     return np.unique(users, return_inverse=True)[1]
 
 
-def rank_by_user(values: Floats, users: Ids, first: int | None = None) -> Ranking:
+def rank_by_user(
+    values: Floats, users: Ids, first: int | None = None, counted: Mask | None = None
+) -> Ranking:
     """Sort rows into one list per user, highest value first.
 
-    With `first`, rows that are surely below each user's first so many are left out.
+    With `first`, rows that are surely below each user's first so many are left out. A row that is
+    not counted must not take a rank from a row that is; users without any are left out.
     """
+    rows = np.arange(len(values))
+    if counted is not None and not counted.all():
+        rows = np.flatnonzero(counted)
+        values, users = values[rows], users[rows]
     codes = codes_of(users)
-    rows = np.arange(len(values)) if first is None else _may_be_first(values, codes, first)
-    codes, values = codes[rows], values[rows]
+    if first is not None:
+        chosen = _may_be_first(values, codes, first)
+        rows, codes, values = rows[chosen], codes[chosen], values[chosen]
     order = _ranked_order(values, codes)
     user = codes[order]
     starts_user = starts_of(user)
@@ -235,6 +245,11 @@ class Metric(ABC):
         """The names of the columns that must be given."""
         return ()
 
+    @property
+    def list_length(self) -> int | None:
+        """How many rows of each user's list count; None where all do, or lists do not matter."""
+        return None
+
     def bind(self, columns: Any, rows: int) -> Metric:
         """Return the metric with the columns that it needs, one value per row."""
         return self
@@ -342,6 +357,10 @@ class Top(Metric):
         return f"{self.metric.name}@{self.n}"
 
     @property
+    def list_length(self) -> int | None:
+        return self.n
+
+    @property
     def better(self) -> Better:  # type: ignore[override]  # a property, to follow `metric`
         return self.metric.better
 
@@ -366,15 +385,13 @@ class Top(Metric):
         return self.metric.take(rows).evaluate(probabilities[rows], shown, users[rows])
 
     def select(
-        self, probabilities: Floats, evidence: Evidence, users: Ids
+        self, probabilities: Floats, evidence: Evidence, users: Ids, ranking: Ranking | None = None
     ) -> tuple[Indices, Evidence]:
         """Return the rows in the top n and their evidence; rows tied for the last rank share it."""
-        # A row with zero weight must not take a rank from a row that counts.
-        weighted = np.flatnonzero(evidence.total > 0)
-        ranking = rank_by_user(probabilities[weighted], users[weighted], self.n)
+        ranking = ranking or rank_by_user(probabilities, users, self.n, evidence.total > 0)
         fraction = ranking.fraction_in_top(self.n)
         inside = fraction > 0
-        rows = weighted[ranking.order[inside]]
+        rows = ranking.order[inside]
         fraction = fraction[inside]
         positive = evidence.positive[rows] * fraction
         total = evidence.total[rows] * fraction

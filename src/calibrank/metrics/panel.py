@@ -52,16 +52,19 @@ from calibrank.metrics.recalibration import CalibrationIntercept, CalibrationSlo
 from calibrank.metrics.smooth import SmoothECE
 from calibrank.summary import Summary
 
-ADDITIVE: tuple[Additive, ...] = (
-    LogLoss(),
-    ConstantLogLoss(),
-    LogLossGain(),
-    Brier(),
-    ECE(),
-    DebiasedECE(),
-    MCE(),
-    CalibrationInTheLarge(),
-)
+# Metrics of single rows share sums: those of which metric each has, and which of its terms.
+_SUMS_OF: dict[Additive, tuple[Additive, list[int]]] = {
+    LogLoss(): (LogLossGain(), [0, 2]),
+    ConstantLogLoss(): (LogLossGain(), [1, 2]),
+    LogLossGain(): (LogLossGain(), [0, 1, 2]),
+    Brier(): (Brier(), [0, 1]),
+    ECE(): (DebiasedECE(), [0, 1, 2]),
+    DebiasedECE(): (DebiasedECE(), [0, 1, 2, 3]),
+    MCE(): (DebiasedECE(), [0, 1, 2]),
+    CalibrationInTheLarge(): (DebiasedECE(), [2, 0]),
+}
+
+ADDITIVE: tuple[Additive, ...] = tuple(_SUMS_OF)
 """Metrics of single rows, which any engine can sum."""
 
 SLOPE = CalibrationSlope()
@@ -99,6 +102,9 @@ HEADLINE: tuple[Metric, ...] = (
 """The metrics printed for every fit: a proper score first, and beside it that of a constant."""
 
 
+_PART = 2**15
+
+
 class PanelSums:
     """Sums per cluster of users for all metrics of the panel that need no lists.
 
@@ -111,7 +117,8 @@ class PanelSums:
     """
 
     def __init__(self, n_clusters: int = CLUSTERS) -> None:
-        self._additive = {metric: ClusterSums(metric, n_clusters) for metric in ADDITIVE}
+        kinds = dict.fromkeys(kind for kind, _ in _SUMS_OF.values())
+        self._additive = {kind: ClusterSums(kind, n_clusters) for kind in kinds}
         # All binned metrics are computed from the sums of any of them.
         self._log_odds = ClusterSums(MISCALIBRATION, n_clusters)
         self._variances = np.zeros((2, LOG_ODDS_BINS))
@@ -119,6 +126,12 @@ class PanelSums:
 
     def add(self, probabilities: Floats, evidence: Evidence, clusters: Codes) -> None:
         """Add a batch of rows, each with the number of its cluster."""
+        # Parts whose terms stay in cache take half the time of large batches.
+        for start in range(0, len(clusters), _PART):
+            part = slice(start, start + _PART)
+            self._add(probabilities[part], evidence.rows(part), clusters[part])
+
+    def _add(self, probabilities: Floats, evidence: Evidence, clusters: Codes) -> None:
         for sums in self._additive.values():
             sums.add(probabilities, evidence, clusters)
         self._log_odds.add(probabilities, evidence, clusters)
@@ -150,9 +163,10 @@ class PanelSums:
 
     def estimates(self, summary: Summary) -> dict[str, Estimate]:
         """Return each metric by name with its interval; `summary` pools the same probabilities."""
+        sums = {kind: kind_sums.result() for kind, kind_sums in self._additive.items()}
         additive = {
-            metric.name: bootstrap_sums(metric, sums.result())
-            for metric, sums in self._additive.items()
+            metric.name: bootstrap_sums(metric, sums[kind][:, terms])
+            for metric, (kind, terms) in _SUMS_OF.items()
         }
         return additive | self._binned_estimates(summary)
 

@@ -59,14 +59,18 @@ class UserMean(Metric):
         return score_column(probabilities, "probabilities")[0]
 
     @abstractmethod
-    def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
-        """Compute the value of each user's list."""
+    def per_user(
+        self, probabilities: Floats, evidence: Evidence, users: Ids, ranking: Ranking | None = None
+    ) -> PerUser:
+        """Compute the value of each user's list; `ranking` is that of all rows, where known."""
 
-    def of_lists(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
+    def of_lists(
+        self, probabilities: Floats, evidence: Evidence, users: Ids, ranking: Ranking | None = None
+    ) -> PerUser:
         """The same, for evidence of which lists can be made."""
         if evidence.kind == "doubly_robust":
             raise refusal("doubly_robust", "metrics of each user's list")
-        return self.per_user(probabilities, evidence, users)
+        return self.per_user(probabilities, evidence, users, ranking)
 
     def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
         return self.of_lists(probabilities, evidence, require_users(self, users)).mean()
@@ -90,20 +94,22 @@ class TopK(UserMean):
         return f"{type(self).__name__}@{self.k}" if self.k else type(self).__name__
 
     @property
-    def length(self) -> int:
-        """How many rows of a list count."""
-        return self.k or LARGEST_COUNT
+    def list_length(self) -> int | None:
+        return self.k
 
-    def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
-        weighted = np.flatnonzero(evidence.total > 0)
-        codes = codes_of(users[weighted])
-        total = evidence.total[weighted]
-        gains = evidence.positive[weighted] / total
-        ranking = rank_by_user(probabilities[weighted], codes, self.k)
-        achieved = self.gained(ranking, gains)
+    def per_user(
+        self, probabilities: Floats, evidence: Evidence, users: Ids, ranking: Ranking | None = None
+    ) -> PerUser:
+        weighted = evidence.total > 0
+        if not weighted.all():
+            probabilities, users = probabilities[weighted], users[weighted]
+            evidence = evidence.rows(weighted)
+        codes = codes_of(users)
+        gains = evidence.positive / evidence.total
+        achieved = self.gained(ranking or rank_by_user(probabilities, codes, self.k), gains)
         possible = self.possible(gains, codes)
         # A user counts by the mean weight of the rows, not by their number.
-        weight = add_up(codes, total) / np.bincount(codes)
+        weight = add_up(codes, evidence.total) / np.bincount(codes)
         defined = np.flatnonzero(possible > 0)
         return PerUser(defined, achieved[defined] / possible[defined], weight[defined])
 
@@ -129,7 +135,7 @@ class NDCG(TopK):
     """
 
     def gained(self, ranking: Ranking, gains: Floats) -> Floats:
-        return _discounted_gain(ranking, gains, self.length)
+        return _discounted_gain(ranking, gains, self.k or LARGEST_COUNT)
 
     def possible(self, gains: Floats, codes: Indices) -> Floats:
         # Rows without any gain add nothing, and there are many.
@@ -138,7 +144,7 @@ class NDCG(TopK):
             return np.zeros(int(codes.max()) + 1)
         ranking = rank_by_user(gains[liked], codes[liked], self.k)
         ranking = ranking._replace(order=liked[ranking.order], user=codes[liked[ranking.order]])
-        return _discounted_gain(ranking, gains, self.length, int(codes.max()) + 1)
+        return _discounted_gain(ranking, gains, self.k or LARGEST_COUNT, int(codes.max()) + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +158,9 @@ class Recall(TopK):
     """
 
     def gained(self, ranking: Ranking, gains: Floats) -> Floats:
-        return add_up(ranking.user, gains[ranking.order] * ranking.fraction_in_top(self.length))
+        return add_up(
+            ranking.user, gains[ranking.order] * ranking.fraction_in_top(self.k or LARGEST_COUNT)
+        )
 
     def possible(self, gains: Floats, codes: Indices) -> Floats:
         return add_up(codes, gains)
@@ -220,7 +228,9 @@ class GAUC(UserMean):
 
     needs_labels: ClassVar[str] = "both classes for some user"
 
-    def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
+    def per_user(
+        self, probabilities: Floats, evidence: Evidence, users: Ids, ranking: Ranking | None = None
+    ) -> PerUser:
         codes = np.unique(users, return_inverse=True)[1]
         ranks = np.unique(probabilities, return_inverse=True)[1]
         # One cell per user and value, in increasing order of the value within each user.
