@@ -36,7 +36,7 @@ def test_intervals_over_30_users_hold_the_truth(metric: Metric, slope: float) ->
 
 def test_without_noise_the_interval_is_the_value() -> None:
     totals = np.array([[3.0, 5.0], [10.0, 10.0], [2.0, 7.0]])
-    found = inverted_interval(cr.ECE(bins=2), totals, [np.repeat(totals[None], 20, axis=0)])
+    found = inverted_interval(cr.ECE(bins=2), totals, np.repeat(totals[None], 20, axis=0))
     assert found == pytest.approx((0.15, 0.15, 0.15), rel=1e-3)
 
 
@@ -45,7 +45,7 @@ def test_an_error_that_noise_explains_may_be_zero() -> None:
     totals = np.array([[3.0, 5.0], [10.0, 10.0], [2.9, 5.1]])
     blocks = np.repeat(totals[None], 200, axis=0)
     blocks[:, 0] += rng.normal(size=(200, 2))
-    assert inverted_interval(cr.ECE(bins=2), totals, [blocks]).low == 0
+    assert inverted_interval(cr.ECE(bins=2), totals, blocks).low == 0
 
 
 def test_few_clusters_widen_the_interval() -> None:

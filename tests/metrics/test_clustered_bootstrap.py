@@ -12,7 +12,6 @@ from calibrank.metrics import (
     ClusterSums,
     Discrimination,
     Estimate,
-    LogOddsBinned,
     Metric,
     Miscalibration,
     Recall,
@@ -222,9 +221,8 @@ def test_intervals_of_the_decomposition_contain_the_truth() -> None:
             Discrimination(): truth.var(),
         }
         for metric, true_value in expected.items():
-            binned = LogOddsBinned(metric)
-            sums = cluster_sums(binned, predicted, evidence, np.arange(rows), rows)
-            coarse = bootstrap_sums(binned, sums, resamples=100)
+            sums = cluster_sums(metric, predicted, evidence, np.arange(rows), rows)
+            coarse = bootstrap_sums(metric, sums, resamples=100)
             estimate = coarse.with_value(metric(predicted, evidence))
             covered.append(estimate.low <= true_value <= estimate.high)
     assert sum(covered) >= 20

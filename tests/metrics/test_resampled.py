@@ -16,7 +16,7 @@ from calibrank.metrics import (
     recalibration,
 )
 from calibrank.metrics.clustered_bootstrap import cluster_sums, resampled_blocks
-from calibrank.metrics.pooled import LogOddsBinned, Pooled, PooledBins, pooled_bins
+from calibrank.metrics.pooled import Pooled, PooledBins, pooled_bins
 from calibrank.metrics.recalibration import _Losses, _shorten
 from calibrank.metrics.smooth import _errors, _mirrored, _spread
 
@@ -38,8 +38,7 @@ def blocks(request: pytest.FixtureRequest) -> list[np.ndarray]:
     labels = (rng.random(400) < truth).astype(float)
     evidence = cr.ips(labels, rng.uniform(0.1, 1, 400))
     probabilities = DISTORTIONS[request.param](truth)
-    metric = LogOddsBinned(Miscalibration())
-    sums = cluster_sums(metric, probabilities, evidence, rng.integers(0, 20, 400), 20)
+    sums = cluster_sums(Miscalibration(), probabilities, evidence, rng.integers(0, 20, 400), 20)
     return list(resampled_blocks(sums, resamples=80))
 
 

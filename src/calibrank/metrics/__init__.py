@@ -30,7 +30,6 @@ from calibrank.metrics.multicalibration import (
     SegmentGap,
     multicalibration_test,
 )
-from calibrank.metrics.pooled import LogOddsBinned
 from calibrank.metrics.proper import (
     Brier,
     CalibrationInTheLarge,
@@ -75,7 +74,6 @@ __all__ = [
     "FieldRCE",
     "LogLoss",
     "LogLossGain",
-    "LogOddsBinned",
     "Metric",
     "Miscalibration",
     "MulticalibrationTest",

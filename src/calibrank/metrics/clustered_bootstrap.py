@@ -19,8 +19,15 @@ from calibrank._internal.arguments import instance, real, require_seed, seeded, 
 from calibrank._internal.validation import Floats, IdsLike, Indices, Numbers, floats, ids, require
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
-from calibrank.metrics.metric import Additive, Metric, Top, codes_of, rank_by_user
-from calibrank.metrics.pooled import LogOddsBinned, Pooled, mean_probabilities
+from calibrank.metrics.metric import (
+    Additive,
+    Metric,
+    Ranking,
+    Top,
+    codes_of,
+    mean_probabilities,
+    rank_by_user,
+)
 from calibrank.metrics.ranking import UserMean
 
 Counts = npt.NDArray[np.int64]
@@ -125,13 +132,8 @@ def bootstrap_all(
     metrics = [metric.bind(columns, len(values)) for metric in metrics]
     _require_settings(resamples, level)
     chosen: Indices = np.flatnonzero(evidence.total > 0)
-    if len(metrics) > 1:
-        # Each ranks the lists, which takes no sorting for rows that are in this order already.
-        chosen = chosen[rank_by_user(values[chosen], user_ids[chosen]).order]
-    if len(metrics) > 1 or len(chosen) < len(values):
-        values = values[chosen]
-        user_ids = user_ids[chosen]
-        evidence = evidence.rows(chosen)
+    if len(chosen) < len(values):
+        values, user_ids, evidence = values[chosen], user_ids[chosen], evidence.rows(chosen)
         metrics = [metric.take(chosen) for metric in metrics]
     codes = codes_of(user_ids)
     if not codes.any():
@@ -142,7 +144,17 @@ def bootstrap_all(
             "Add rows of other users, or leave users out.",
         )
     n_users = int(codes.max()) + 1
-    resampled = [_Resampled.of(metric, values, evidence, codes, n_users) for metric in metrics]
+    # Metrics of lists of the same length share the sorting.
+    lengths = [metric.list_length for metric in metrics]
+    rankings: dict[int | None, Ranking] = {
+        length: rank_by_user(values, codes, length)
+        for length in set(lengths)
+        if length and lengths.count(length) > 1
+    }
+    resampled = [
+        _Resampled.of(metric, values, evidence, codes, rankings.get(metric.list_length))
+        for metric in metrics
+    ]
     at_once = min(_MOST_SUMS // each.size for each in resampled)
     draws = _draws(n_users, resamples, seeded(seed))
     for block in _blocks(draws, int(np.clip(at_once, 1, _BLOCK))):
@@ -158,36 +170,50 @@ class _Resampled:
     metric: Metric
     value: float
     of_block: Callable[[Floats], Floats]
+    """From how often users are drawn, resamples x users, to sums of terms or values."""
     size: int
     """Numbers per resample that are in memory at once."""
     totals: Floats | None = None
-    """The sums of all rows of a metric of sums."""
+    """The sums of all rows of a metric of sums, terms x bins."""
     found: list[Floats] = field(default_factory=list)
 
     @classmethod
     def of(
-        cls, metric: Metric, probabilities: Floats, evidence: Evidence, codes: Codes, n_users: int
+        cls,
+        metric: Metric,
+        probabilities: Floats,
+        evidence: Evidence,
+        codes: Codes,
+        ranking: Ranking | None,
     ) -> _Resampled:
+        n_users = int(codes.max()) + 1
         if isinstance(metric, Top):
             # A user's list is the same in every resample, so the top n is selected once.
-            rows, evidence = metric.select(probabilities, evidence, codes)
+            rows, evidence = metric.select(probabilities, evidence, codes, ranking)
+            ranking = None
             probabilities = probabilities[rows]
             codes = codes[rows]
             metric = metric.metric.take(rows)
         if isinstance(metric, UserMean):
             # A resample only changes the users' weights, so each list is ranked once.
-            per_user = metric.per_user(probabilities, evidence, codes)
-            value = metric.require_defined(per_user.mean())
-            return cls(metric, value, per_user.means, n_users)
-        value = metric.defined_value(probabilities, evidence, codes)
-        if isinstance(metric, Pooled):
-            metric = LogOddsBinned(metric)
+            per_user = metric.of_lists(probabilities, evidence, codes, ranking)
+            return cls(metric, metric.require_defined(per_user.mean()), per_user.means, n_users)
+        value = metric.require_defined(metric.evaluate(probabilities, evidence, codes))
         if not isinstance(metric, Additive):
             reweighted = partial(_reweighted, metric, probabilities, evidence, codes)
             return cls(metric, value, reweighted, n_users)
-        table = _Table.of_rows(metric, probabilities, evidence, codes, n_users)
-        totals = table.resampled(np.ones((1, n_users)))
-        return cls(metric, value, table.resampled, table.sums.shape[1], totals)
+        sums = sums_of_rows(metric, probabilities, evidence, codes, n_users)
+        return cls.of_sums(metric, value, sums)
+
+    @classmethod
+    def of_sums(cls, metric: Additive, value: float, sums: Any) -> _Resampled:
+        """From sums per term, each clusters x bins: an array or sparse matrices."""
+
+        def of_block(counts: Floats) -> Floats:
+            return np.stack([counts @ term for term in sums], axis=1)
+
+        totals = of_block(np.ones((1, sums[0].shape[0])))[0]
+        return cls(metric, value, of_block, totals.size, totals)
 
     def add(self, counts: Floats) -> None:
         """Add a block of resamples."""
@@ -198,18 +224,23 @@ class _Resampled:
 
     def interval(self, level: float, clusters: int) -> Estimate:
         """The value with its interval."""
-        value = self.value
-        if self.totals is not None and isinstance(self.metric, Additive):
-            if self.metric.noise_adds:
-                estimate = inverted_interval(
-                    self.metric, self.totals[0], self.found, level, clusters
-                )
-                return estimate.with_value(value)
-            # That of pooled bins may differ from the exact one a little.
-            value = float(self.metric.resampled(self.totals)[0])
-        replicates = np.concatenate(self.found)
-        estimate = basic_interval(self.metric, value, replicates, level, clusters)
-        return estimate.with_value(self.value)
+        found = np.concatenate(self.found)
+        if self.totals is None or not isinstance(self.metric, Additive):
+            return basic_interval(self.metric, self.value, found, level, clusters)
+        interval = interval_of_sums(self.metric, self.totals, found, level, clusters)
+        return interval.with_value(self.value)
+
+
+def sums_of_rows(
+    metric: Additive, probabilities: Floats, evidence: Evidence, codes: Codes, n_users: int
+) -> list[Any]:
+    """Each term's sums, users x bins, as sparse matrices: there may be millions of both."""
+    from scipy import sparse  # noqa: PLC0415  (slow to load)
+
+    bins = metric.bin_indices(probabilities, evidence)
+    shape = (n_users, int(bins.max()) + 1)
+    terms = metric.terms(probabilities, evidence)
+    return [sparse.csr_array((term, (codes, bins)), shape=shape) for term in terms]
 
 
 def bootstrap_sums(
@@ -235,9 +266,7 @@ def bootstrap_sums(
     value = metric.compute_clusters(sums)
     if len(sums) < 2:
         return Estimate(value, float("nan"), float("nan"))
-    table = _Table(sums.reshape(len(sums), -1), sums.shape[1])
-    totals = table.resampled(np.ones((1, len(sums))))
-    resampled = _Resampled(metric, value, table.resampled, table.sums.shape[1], totals)
+    resampled = _Resampled.of_sums(metric, value, sums.transpose(1, 0, 2))
     for counts in _drawn_blocks(len(sums), resamples, seed):
         resampled.add(counts)
     return resampled.interval(level, len(sums))
@@ -267,9 +296,8 @@ def resampled_blocks(
     sums = nonempty(sums)
     if len(sums) < 2:
         return
-    table = _Table(sums.reshape(len(sums), -1), sums.shape[1])
     for counts in _drawn_blocks(len(sums), resamples, seed):
-        yield table.resampled(counts)
+        yield np.tensordot(counts, sums, 1)
 
 
 def nonempty(sums: Floats) -> Floats:
@@ -278,30 +306,17 @@ def nonempty(sums: Floats) -> Floats:
     return sums[:, :, sums.any(axis=(0, 1))]
 
 
-class _Table(NamedTuple):
-    """A metric's sums per cluster, clusters x (terms * bins): a dense or a sparse matrix."""
+def interval_of_sums(
+    metric: Additive, totals: Floats, found: Floats, level: float = 0.95, clusters: float = np.inf
+) -> Estimate:
+    """The interval of a metric with the given sums of all rows, terms x bins.
 
-    sums: Any
-    n_terms: int
-
-    @classmethod
-    def of_rows(
-        cls, metric: Additive, probabilities: Floats, evidence: Evidence, codes: Codes, size: int
-    ) -> _Table:
-        """Sum the terms per user and bin; there may be millions of both."""
-        from scipy import sparse  # noqa: PLC0415  (slow to load)
-
-        terms = metric.terms(probabilities, evidence)
-        bins = metric.bin_indices(probabilities, evidence)
-        n_bins = int(bins.max()) + 1
-        places = np.concatenate([bins + number * n_bins for number in range(len(terms))])
-        rows = np.tile(codes, len(terms))
-        shape = (size, len(terms) * n_bins)
-        return cls(sparse.csr_array((terms.ravel(), (rows, places)), shape=shape), len(terms))
-
-    def resampled(self, counts: Floats) -> Floats:
-        """The summed terms of resamples, resamples x terms x bins."""
-        return np.asarray(counts @ self.sums).reshape(len(counts), self.n_terms, -1)
+    `found` has the sums of each resample, if noise adds to the metric, otherwise its values.
+    """
+    if metric.noise_adds:
+        return inverted_interval(metric, totals, found, level, clusters)
+    value = float(metric.resampled(totals[None])[0])
+    return basic_interval(metric, value, found, level, clusters)
 
 
 def basic_interval(
@@ -328,11 +343,7 @@ def basic_interval(
 
 
 def inverted_interval(
-    metric: Metric,
-    totals: Floats,
-    blocks: Iterable[Floats],
-    level: float = 0.95,
-    clusters: float = np.inf,
+    metric: Metric, totals: Floats, resamples: Floats, level: float = 0.95, clusters: float = np.inf
 ) -> Estimate:
     """Return the interval of a calibration error, to which noise adds: a test, inverted.
 
@@ -345,12 +356,9 @@ def inverted_interval(
     mass = totals[1].sum()
     probabilities = mean_probabilities(totals[1], totals[2])[None]
     weights = totals[1:2] / mass
-    deviations, masses = [], []
-    for block in blocks:
-        masses.append(block[:, 1].sum(axis=1))
-        deviations.append(block[:, 0] - block[:, 2] - gaps)
-    noise = np.concatenate(deviations) * few_clusters_factor(clusters, level)
-    drawn = np.concatenate(masses)[:, None]
+    noise = resamples[:, 0] - resamples[:, 2] - gaps
+    noise *= few_clusters_factor(clusters, level)
+    drawn = resamples[:, 1].sum(axis=1, keepdims=True)
     value = float(metric.errors((gaps / mass)[None], probabilities, weights)[0])
 
     def excess(share: float, quantile: float) -> float:

@@ -13,14 +13,7 @@ import numpy as np
 
 from calibrank._internal.arguments import instance
 from calibrank._internal.isotonic import pool_adjacent_violators
-from calibrank._internal.validation import (
-    Floats,
-    Ids,
-    Numbers,
-    add_up,
-    probability_column,
-    starts_of,
-)
+from calibrank._internal.validation import Floats, Numbers, add_up, probability_column, starts_of
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
 from calibrank.metrics.metric import Additive, Better
@@ -50,7 +43,9 @@ def corp(probabilities: Numbers, labels: Labels, score: Additive = _BRIER) -> De
     _require_score(score)
     probabilities = probability_column(probabilities)
     evidence = nonzero_evidence(labels, len(probabilities))
-    return _decompose(probabilities, evidence, score)
+    parts = _parts(PooledBins.distinct(probabilities, evidence), score)
+    as_given, constant, best = [float(part[0]) for part in parts]
+    return Decomposition(as_given, as_given - best, constant - best, constant)
 
 
 def _require_score(score: object) -> None:
@@ -62,25 +57,20 @@ def _require_score(score: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Miscalibration(Pooled):
-    """The part of a proper score that isotonic recalibration would remove (CORP).
+    """How much a proper score would fall after the best increasing recalibration (CORP).
+
+    It is a calibration error without bins to choose. The score is the Brier score unless set.
 
     >>> Miscalibration()([0.0, 0.0, 1.0, 1.0], [0, 0, 1, 1])
     0.0
     """
 
     better: ClassVar[Better] = Better.LOWER
-    explanation: ClassVar[str] = (
-        "How much a proper score (the Brier score unless set) would fall after the best "
-        "increasing recalibration: a calibration error without bins to choose."
-    )
     noise_adds: ClassVar[bool] = True
     score: Additive = _BRIER
 
     def __post_init__(self) -> None:
         _require_score(self.score)
-
-    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
-        return _decompose(probabilities, evidence, self.score).miscalibration
 
     def evaluate_all(self, bins: PooledBins) -> Floats:
         parts = _kept_parts(bins, self.score)
@@ -95,27 +85,20 @@ class Miscalibration(Pooled):
 
 @dataclass(frozen=True, slots=True)
 class Discrimination(Pooled):
-    """The part of a proper score that the order of the probabilities explains (CORP).
+    """How much the order of the probabilities lowers a proper score (CORP).
 
-    Every strictly increasing map leaves it unchanged.
+    It is compared with a constant at the base rate. Calibration by an increasing map cannot
+    improve it. The score is the Brier score unless set.
 
     >>> Discrimination()([0.1, 0.2, 0.3, 0.4], [0, 0, 1, 1])
     0.25
     """
 
     better: ClassVar[Better] = Better.HIGHER
-    explanation: ClassVar[str] = (
-        "How much the order of the probabilities lowers a proper score (the Brier score unless "
-        "set), compared with a constant at the base rate. Calibration by an increasing map "
-        "cannot improve it."
-    )
     score: Additive = _BRIER
 
     def __post_init__(self) -> None:
         _require_score(self.score)
-
-    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
-        return _decompose(probabilities, evidence, self.score).discrimination
 
     def evaluate_all(self, bins: PooledBins) -> Floats:
         parts = _kept_parts(bins, self.score)
@@ -148,17 +131,3 @@ def _parts(bins: PooledBins, score: Additive) -> tuple[Floats, Floats, Floats]:
 
 # Both parts are asked for one after the other, of the same bins.
 _kept_parts = lru_cache(maxsize=1)(_parts)
-
-
-def _decompose(probabilities: Floats, evidence: Evidence, score: Additive) -> Decomposition:
-    distinct, groups = np.unique(probabilities, return_inverse=True)
-    positive = add_up(groups, evidence.positive)
-    total = add_up(groups, evidence.total)
-    bins = PooledBins(distinct[None], positive[None], total[None])
-    as_given, constant, best = [float(part[0]) for part in _parts(bins, score)]
-    return Decomposition(
-        score=as_given,
-        miscalibration=as_given - best,
-        discrimination=constant - best,
-        uncertainty=constant,
-    )

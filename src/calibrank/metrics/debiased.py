@@ -9,8 +9,8 @@ import numpy as np
 
 from calibrank._internal.validation import Floats, Ids, add_up
 from calibrank.evidence import Evidence
-from calibrank.metrics.binned import ECE, calibration_masses
-from calibrank.metrics.metric import Better
+from calibrank.metrics.binned import ECE
+from calibrank.metrics.metric import Better, calibration_masses
 
 # Halvings of the bracket that the size of the gaps is searched in: 1e-12 of its width.
 _HALVINGS = 40
@@ -18,7 +18,11 @@ _HALVINGS = 40
 
 @dataclass(frozen=True, slots=True)
 class DebiasedECE(ECE):
-    """ECE without what chance adds to it.
+    """Expected calibration error without the part that chance adds.
+
+    Calibrated probabilities have 0 on average, and values below 0 are chance. Errors smaller than
+    chance come out too small: it is a lower bound then. The plain ECE is above 0 even for
+    calibrated probabilities, the more so the fewer rows there are.
 
     It is the size of true gaps, in the proportions of the observed ones, whose ECE would be as
     large as the observed one on average, given the noise of each bin. The plain ECE of calibrated
@@ -39,12 +43,6 @@ class DebiasedECE(ECE):
 
     # Values below 0 are as far from the truth as those above it.
     better: ClassVar[Better] = Better.NEAR_ZERO
-    explanation: ClassVar[str] = (
-        "Expected calibration error without the part that chance adds: calibrated probabilities "
-        "have 0 on average, and values below 0 are chance. Errors smaller than chance come out too "
-        "small: it is a lower bound then. The plain ECE is above 0 even for "
-        "them, the more so the fewer rows there are."
-    )
     minimum: ClassVar[float] = float("-inf")
     weight_is_repetition: ClassVar[bool] = False
 

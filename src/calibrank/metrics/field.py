@@ -7,27 +7,33 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
 from calibrank._internal.segment_keys import column_of, encode
-from calibrank._internal.validation import Floats, Ids, Indices, Mask, add_up, wrong_length
+from calibrank._internal.validation import Floats, Indices, Mask, add_up, wrong_length
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence
-from calibrank.metrics.binned import calibration_masses
-from calibrank.metrics.metric import Additive, Better, Metric, Wrapper
+from calibrank.metrics.metric import Additive, Better, Metric, calibration_masses
+
+_NONE: Indices = np.empty(0, dtype=np.intp)
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class FieldMetric(Metric):
+class FieldMetric(Additive):
     """A metric of the values of one field, or its mean over several fields."""
 
     better: ClassVar[Better] = Better.LOWER
+    has_fixed_bins: ClassVar[bool] = False
     fields: tuple[str, ...]
+    cells: Indices = field(compare=False)
+    """The combination of values of each row: the bins. Without columns there are none."""
+    values: Indices = field(compare=False)
+    """The value of each field in each combination, fields x combinations."""
 
-    def __init__(self, *fields: str) -> None:
+    def __init__(self, *fields: str, cells: Indices = _NONE, values: Indices = _NONE) -> None:
         if not fields or not all(isinstance(name, str) and name for name in fields):
             raise DataError(
                 "fields",
@@ -36,6 +42,8 @@ class FieldMetric(Metric):
                 f'Use e.g. {type(self).__name__}("country").',
             )
         object.__setattr__(self, "fields", fields)
+        object.__setattr__(self, "cells", cells)
+        object.__setattr__(self, "values", values)
 
     @property
     def name(self) -> str:
@@ -51,12 +59,7 @@ class FieldMetric(Metric):
 
     def bind(self, columns: Any, rows: int) -> Metric:
         if columns is None:
-            raise DataError(
-                "columns",
-                f"be given for {self.name}",
-                "none",
-                f"Pass columns={{{self.fields[0]!r}: ...}}.",
-            )
+            raise self._without_columns()
         codes = []
         for name in self.fields:
             column = encode(name, column_of("columns", name, columns)).codes
@@ -64,11 +67,30 @@ class FieldMetric(Metric):
                 raise wrong_length(f"column {name!r}", len(column), rows)
             codes.append(column)
         values, cells = np.unique(np.array(codes), axis=1, return_inverse=True)
-        return _Bound(self, cells.ravel(), values.astype(np.intp))
+        return type(self)(*self.fields, cells=cells.ravel(), values=values.astype(np.intp))
 
-    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
-        bound = self.bind(None, len(probabilities))
-        return bound.evaluate(probabilities, evidence, users)
+    def _without_columns(self) -> DataError:
+        remedy = f"Pass columns={{{self.fields[0]!r}: ...}}."
+        return DataError("columns", f"be given for {self.name}", "none", remedy)
+
+    def take(self, rows: Indices | Mask) -> Metric:
+        return type(self)(*self.fields, cells=self.cells[rows], values=self.values)
+
+    def bin_indices(self, probabilities: Floats, evidence: Evidence) -> Indices:
+        if not len(self.values):
+            raise self._without_columns()
+        return self.cells
+
+    def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
+        return calibration_masses(probabilities, evidence)
+
+    def compute(self, sums: Floats) -> float:
+        return float(np.mean([self.of_field(*masses) for masses in self._by_field(sums)]))
+
+    def _by_field(self, masses: Floats) -> list[Floats]:
+        """Sums of each line over the combinations that have a value, field by field."""
+        values = self.values[:, : masses.shape[1]]
+        return [np.array([add_up(each, line) for line in masses]) for each in values]
 
     @abstractmethod
     def of_field(self, positive: Floats, total: Floats, predicted: Floats) -> float:
@@ -77,42 +99,37 @@ class FieldMetric(Metric):
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class FieldECE(FieldMetric):
-    """ECE by field (F-ECE): the mean gap between predicted and observed rate of a field's values.
+    """Expected calibration error by field (F-ECE): the mean gap over a column's values.
 
-    Values are weighted by their mass. With several fields it is the mean over fields.
+    The gap is that between predicted probability and observed rate of each value, such as a
+    country, weighted by its mass. With several fields it is the mean over fields.
 
     >>> country = ["NL", "NL", "DE", "DE"]
     >>> FieldECE("country")([0.5, 0.5, 0.5, 0.5], [0, 1, 1, 1], columns={"country": country})
     0.25
     """
 
-    explanation: ClassVar[str] = (
-        "Expected calibration error by field: the mean gap between predicted probability and "
-        "observed rate over the values of a column, such as countries."
-    )
     noise_adds: ClassVar[bool] = True
 
     def of_field(self, positive: Floats, total: Floats, predicted: Floats) -> float:
         return float(np.abs(positive - predicted).sum() / total.sum())
 
+    def errors(self, residuals: Floats, probabilities: Floats, weights: Floats) -> Floats:
+        gaps = [np.abs(of_value).sum(axis=1) for of_value in self._by_field(residuals)]
+        return np.asarray(np.mean(gaps, axis=0))
+
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class FieldRCE(FieldMetric):
-    """Relative calibration error by field (F-RCE): each value's gap divided by its observed rate.
+    """Relative calibration error by field (F-RCE): each value's gap over its observed rate.
 
-    A value without positives has no relative error: it is dropped, with its rows. Values are
-    weighted by their mass. With several fields it is the mean over fields.
+    Values of the column are weighted by their mass. A value without positives has no relative
+    error: it is dropped, with its rows. With several fields it is the mean over fields.
 
     >>> country = ["NL", "NL", "DE", "DE"]
     >>> FieldRCE("country")([0.5, 0.5, 0.5, 0.5], [0, 1, 0, 0], columns={"country": country})
     0.0
     """
-
-    explanation: ClassVar[str] = (
-        "Relative calibration error by field: the gap between predicted probability and observed "
-        "rate divided by that rate, averaged over the values of a column. Values without any "
-        "positive are dropped."
-    )
 
     def of_field(self, positive: Floats, total: Floats, predicted: Floats) -> float:
         kept = positive > 0
@@ -120,38 +137,3 @@ class FieldRCE(FieldMetric):
             return float("nan")
         relative = np.abs(positive - predicted)[kept] / positive[kept]
         return float(np.average(relative, weights=total[kept]))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Bound(Wrapper, Additive):
-    """A field metric with its columns; its bins are the combinations of values that occur."""
-
-    has_fixed_bins: ClassVar[bool] = False
-    metric: FieldMetric
-    cells: Indices
-    """The combination of values of each row."""
-    values: Indices
-    """The value of each field in each combination, fields x combinations."""
-
-    def take(self, rows: Indices | Mask) -> Metric:
-        return replace(self, cells=self.cells[rows])
-
-    def bin_indices(self, probabilities: Floats, evidence: Evidence) -> Indices:
-        return self.cells
-
-    def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
-        return calibration_masses(probabilities, evidence)
-
-    def errors(self, residuals: Floats, probabilities: Floats, weights: Floats) -> Floats:
-        found = []
-        for values in self.values[:, : residuals.shape[1]]:
-            of_value = [add_up(values, one) for one in residuals]
-            found.append(np.abs(of_value).sum(axis=1))
-        return np.asarray(np.mean(found, axis=0))
-
-    def compute(self, sums: Floats) -> float:
-        found = []
-        for values in self.values[:, : sums.shape[1]]:
-            masses = [add_up(values, term) for term in sums]
-            found.append(self.metric.of_field(*masses))
-        return float(np.mean(found))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from enum import Enum
+from inspect import cleandoc
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -37,6 +39,10 @@ class Ranking(NamedTuple):
     ties: Indices
     """How many rows share the tie."""
 
+    def fraction_in_top(self, n: int) -> Floats:
+        """Return how much of each row is in the top n: 1, 0, or its share of the last tie."""
+        return np.clip((n - self.rank) / self.ties, 0, 1)
+
 
 def codes_of(users: Ids) -> Indices:
     """Number the distinct users in increasing order, and return the number of each row's user.
@@ -50,31 +56,54 @@ def codes_of(users: Ids) -> Indices:
         if most < 4 * len(users):
             occurs = np.zeros(most + 1, dtype=bool)
             occurs[users] = True
+            if occurs.all():
+                return users.astype(np.intp, copy=False)
             return (np.cumsum(occurs) - 1)[users]
     return np.unique(users, return_inverse=True)[1]
 
 
-def rank_by_user(values: Floats, users: Ids) -> Ranking:
-    """Sort rows into one list per user, highest value first."""
+def rank_by_user(
+    values: Floats, users: Ids, first: int | None = None, counted: Mask | None = None
+) -> Ranking:
+    """Sort rows into one list per user, highest value first.
+
+    With `first`, rows that are surely below each user's first so many are left out. A row that is
+    not counted must not take a rank from a row that is; users without any are left out.
+    """
+    rows = np.arange(len(values))
+    if counted is not None and not counted.all():
+        rows = np.flatnonzero(counted)
+        values, users = values[rows], users[rows]
     codes = codes_of(users)
+    if first is not None:
+        chosen = _may_be_first(values, codes, first)
+        rows, codes, values = rows[chosen], codes[chosen], values[chosen]
     order = _ranked_order(values, codes)
     user = codes[order]
-    ranked = values[order]
     starts_user = starts_of(user)
-    starts_tie = starts_user | starts_of(ranked)
+    starts_tie = starts_user | starts_of(values[order])
     user_starts = np.flatnonzero(starts_user)
     tie_starts = np.flatnonzero(starts_tie)
     tie = np.cumsum(starts_tie) - 1
     rank = tie_starts[tie] - user_starts[user]
     tie_sizes = np.diff(tie_starts, append=len(values))
-    return Ranking(order, user, rank, tie_sizes[tie])
+    return Ranking(rows[order], user, rank, tie_sizes[tie])
+
+
+def _may_be_first(values: Floats, codes: Indices, n: int) -> Indices:
+    """Rows that may be among their user's n highest, and few others."""
+    size = (int(codes.max(initial=0)) + 1) * n
+    if size > len(values):
+        return np.arange(len(values))
+    # The n-th highest of a list is not below the lowest of the maxima of n parts of the list.
+    highest = np.full(size, -np.inf)
+    np.maximum.at(highest, codes * n + np.arange(len(codes)) % n, values)
+    bound = highest.reshape(-1, n).min(axis=1)
+    return np.flatnonzero(values >= bound[codes])
 
 
 def _ranked_order(values: Floats, codes: Indices) -> Indices:
     """Row numbers by user and descending value; ties stay in order."""
-    falls = (codes[1:] == codes[:-1]) & (values[1:] <= values[:-1])
-    if (falls | (codes[1:] > codes[:-1])).all():
-        return np.arange(len(values))
     # By descending value, then by user. Sorting the keys (user, place) is several times faster
     # than a stable sort of users; a place takes 32 bits.
     by_value = np.argsort(-values, kind="stable")
@@ -82,11 +111,6 @@ def _ranked_order(values: Floats, codes: Indices) -> Indices:
         keys = np.sort((codes[by_value].astype(np.int64) << 32) + np.arange(len(values)))
         return by_value[keys & 0xFFFFFFFF]
     return by_value[np.argsort(codes[by_value], kind="stable")]
-
-
-def fraction_in_top(ranking: Ranking, n: int) -> Floats:
-    """Return how much of each ranked row is in the top n: 1, 0, or its share of the last tie."""
-    return np.clip((n - ranking.rank) / ranking.ties, 0, 1)
 
 
 class Better(Enum):
@@ -130,8 +154,8 @@ class Metric(ABC):
     `calibrank.registry.parse_metric` turns that text back into an equal metric. `metric @ n`
     is the metric over each user's n most probable rows only (Sato, RecSys 2024).
 
-    Every concrete subclass sets `better` and writes its own `explanation`; a class that lacks
-    either raises a TypeError when it is defined.
+    Every concrete subclass sets `better` and has a docstring, whose first two paragraphs are its
+    explanation; a class that lacks either raises a TypeError when it is defined.
 
     >>> from calibrank.metrics import ECE, Brier
     >>> Brier()([0.5, 0.5], [0, 1])
@@ -146,8 +170,6 @@ class Metric(ABC):
 
     better: ClassVar[Better]
     """Which values are better."""
-    explanation: ClassVar[str]
-    """What the metric measures, in one or two sentences that do not assume statistics."""
     maximum: ClassVar[float] = float("inf")
     """The highest value that the metric can take; intervals are cut there."""
     minimum: ClassVar[float] = 0.0
@@ -168,8 +190,9 @@ class Metric(ABC):
         if not hasattr(cls, "better"):
             raise TypeError(f"{cls.__name__} must set better, e.g. better = Better.LOWER.")
         # An inherited explanation would describe another metric, so each class has its own.
-        if "explanation" not in vars(cls) and not isinstance(cls.explanation, property):
-            raise TypeError(f"{cls.__name__} must set its own explanation: a sentence or two.")
+        # Python's option -OO drops docstrings.
+        if not (vars(cls).get("explanation") or cls.__doc__ or sys.flags.optimize > 1):
+            raise TypeError(f"{cls.__name__} must set its own explanation: a docstring.")
 
     def __call__(
         self,
@@ -187,7 +210,7 @@ class Metric(ABC):
         evidence = nonzero_evidence(labels, len(probabilities))
         user_ids = None if users is None else ids("users", users, len(probabilities))
         bound = self.bind(columns, len(probabilities))
-        return bound.defined_value(probabilities, evidence, user_ids)
+        return bound.require_defined(bound.evaluate(probabilities, evidence, user_ids))
 
     def __matmul__(self, n: int) -> Metric:
         return Top(self, n)
@@ -212,9 +235,20 @@ class Metric(ABC):
         return type(self).__name__ + (f"({', '.join(given)})" if given else "")
 
     @property
+    def explanation(self) -> str:
+        """What the metric measures: the first two paragraphs of its docstring."""
+        paragraphs = cleandoc(type(self).__doc__ or "").split("\n\n")
+        return " ".join(" ".join(paragraphs[:2]).split())
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns that must be given."""
         return ()
+
+    @property
+    def list_length(self) -> int | None:
+        """How many rows of each user's list count; None where all do, or lists do not matter."""
+        return None
 
     def bind(self, columns: Any, rows: int) -> Metric:
         """Return the metric with the columns that it needs, one value per row."""
@@ -223,10 +257,6 @@ class Metric(ABC):
     def take(self, rows: Indices | Mask) -> Metric:
         """Return a bound metric for some of its rows."""
         return self
-
-    def defined_value(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
-        """Compute the metric from validated columns, or raise an error where it is undefined."""
-        return self.require_defined(self.evaluate(probabilities, evidence, users))
 
     def require_defined(self, value: float) -> float:
         """Return the value, or raise an error where it is NaN."""
@@ -264,9 +294,13 @@ class Additive(Metric):
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
         """Compute what each row adds, as an array of terms x rows."""
 
-    @abstractmethod
     def compute(self, sums: Floats) -> float:
-        """Compute the metric from the summed terms, an array of terms x bins."""
+        """Compute the metric from the summed terms, an array of terms x bins.
+
+        By default it is the sum of the first term over that of the second.
+        """
+        above, below = sums.sum(axis=1)
+        return float(above / below) if below > 0 else float("inf")
 
     def resampled(self, sums: Floats) -> Floats:
         """Compute the metric of each resample from its summed terms, resamples x terms x bins."""
@@ -291,30 +325,21 @@ class Additive(Metric):
         return self.compute(np.array([add_up(bins, term) for term in terms]))
 
 
-class Wrapper(Metric):
-    """A metric that is another metric on other rows or bins: it has that metric's direction."""
+def calibration_masses(probabilities: Floats, evidence: Evidence) -> Floats:
+    """Return each row's positive, total and predicted mass, an array of 3 x rows."""
+    predicted = evidence.total * probabilities.astype(np.float64)
+    return np.array([evidence.positive, evidence.total, predicted])
 
-    metric: Metric
 
-    @property
-    def name(self) -> str:
-        return self.metric.name
-
-    @property
-    def better(self) -> Better:  # type: ignore[override]  # a property, to follow `metric`
-        return self.metric.better
-
-    @property
-    def explanation(self) -> str:  # type: ignore[override]  # a property, to follow `metric`
-        return self.metric.explanation
-
-    @property
-    def noise_adds(self) -> bool:  # type: ignore[override]  # a property, to follow `metric`
-        return self.metric.noise_adds
+def mean_probabilities(total: Floats, predicted: Floats) -> Floats:
+    """Return the mean probability of each bin, 0.5 where it is empty."""
+    means = np.divide(predicted, total, out=np.full_like(total, 0.5), where=total > 0)
+    # Rounding can move the mean of probabilities outside [0, 1].
+    return np.clip(means, 0, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Top(Wrapper):
+class Top(Metric):
     """What `metric @ n` is: the metric over each user's n most probable rows only."""
 
     needs_users: ClassVar[bool] = True
@@ -332,7 +357,15 @@ class Top(Wrapper):
         return f"{self.metric.name}@{self.n}"
 
     @property
-    def explanation(self) -> str:  # type: ignore[override]  # a property, to follow `metric`
+    def list_length(self) -> int | None:
+        return self.n
+
+    @property
+    def better(self) -> Better:  # type: ignore[override]  # a property, to follow `metric`
+        return self.metric.better
+
+    @property
+    def explanation(self) -> str:
         limit = f"Only each user's {self.n} best items count: what is really shown."
         return f"{self.metric.explanation} {limit}"
 
@@ -352,15 +385,13 @@ class Top(Wrapper):
         return self.metric.take(rows).evaluate(probabilities[rows], shown, users[rows])
 
     def select(
-        self, probabilities: Floats, evidence: Evidence, users: Ids
+        self, probabilities: Floats, evidence: Evidence, users: Ids, ranking: Ranking | None = None
     ) -> tuple[Indices, Evidence]:
         """Return the rows in the top n and their evidence; rows tied for the last rank share it."""
-        # A row with zero weight must not take a rank from a row that counts.
-        weighted = np.flatnonzero(evidence.total > 0)
-        ranking = rank_by_user(probabilities[weighted], users[weighted])
-        fraction = fraction_in_top(ranking, self.n)
+        ranking = ranking or rank_by_user(probabilities, users, self.n, evidence.total > 0)
+        fraction = ranking.fraction_in_top(self.n)
         inside = fraction > 0
-        rows = weighted[ranking.order[inside]]
+        rows = ranking.order[inside]
         fraction = fraction[inside]
         positive = evidence.positive[rows] * fraction
         total = evidence.total[rows] * fraction

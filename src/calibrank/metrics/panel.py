@@ -30,17 +30,16 @@ from calibrank.metrics.clustered_bootstrap import (
     ClusterSums,
     Codes,
     Estimate,
-    basic_interval,
     bootstrap_all,
     bootstrap_sums,
-    inverted_interval,
+    interval_of_sums,
     nonempty,
     resampled_blocks,
 )
 from calibrank.metrics.corp import Discrimination, Miscalibration
 from calibrank.metrics.debiased import DebiasedECE
 from calibrank.metrics.metric import Additive, Metric, Top
-from calibrank.metrics.pooled import LogOddsBinned, Pooled, PooledBins, pooled_bins
+from calibrank.metrics.pooled import LOG_ODDS_BINS, Pooled, PooledBins, log_odds_bins, pooled_bins
 from calibrank.metrics.proper import (
     Brier,
     CalibrationInTheLarge,
@@ -53,16 +52,19 @@ from calibrank.metrics.recalibration import CalibrationIntercept, CalibrationSlo
 from calibrank.metrics.smooth import SmoothECE
 from calibrank.summary import Summary
 
-ADDITIVE: tuple[Additive, ...] = (
-    LogLoss(),
-    ConstantLogLoss(),
-    LogLossGain(),
-    Brier(),
-    ECE(),
-    DebiasedECE(),
-    MCE(),
-    CalibrationInTheLarge(),
-)
+# Metrics of single rows share sums: those of which metric each has, and which of its terms.
+_SUMS_OF: dict[Additive, tuple[Additive, list[int]]] = {
+    LogLoss(): (LogLossGain(), [0, 2]),
+    ConstantLogLoss(): (LogLossGain(), [1, 2]),
+    LogLossGain(): (LogLossGain(), [0, 1, 2]),
+    Brier(): (Brier(), [0, 1]),
+    ECE(): (DebiasedECE(), [0, 1, 2]),
+    DebiasedECE(): (DebiasedECE(), [0, 1, 2, 3]),
+    MCE(): (DebiasedECE(), [0, 1, 2]),
+    CalibrationInTheLarge(): (DebiasedECE(), [2, 0]),
+}
+
+ADDITIVE: tuple[Additive, ...] = tuple(_SUMS_OF)
 """Metrics of single rows, which any engine can sum."""
 
 SLOPE = CalibrationSlope()
@@ -99,8 +101,8 @@ HEADLINE: tuple[Metric, ...] = (
 )
 """The metrics printed for every fit: a proper score first, and beside it that of a constant."""
 
-# All binned metrics are computed from the sums of any of them.
-_LOG_ODDS_SUMS = LogOddsBinned(MISCALIBRATION)
+
+_PART = 2**15
 
 
 class PanelSums:
@@ -115,21 +117,29 @@ class PanelSums:
     """
 
     def __init__(self, n_clusters: int = CLUSTERS) -> None:
-        self._additive = {metric: ClusterSums(metric, n_clusters) for metric in ADDITIVE}
-        self._log_odds = ClusterSums(_LOG_ODDS_SUMS, n_clusters)
-        self._variances = np.zeros((2, _LOG_ODDS_SUMS.n_bins))
+        kinds = dict.fromkeys(kind for kind, _ in _SUMS_OF.values())
+        self._additive = {kind: ClusterSums(kind, n_clusters) for kind in kinds}
+        # All binned metrics are computed from the sums of any of them.
+        self._log_odds = ClusterSums(MISCALIBRATION, n_clusters)
+        self._variances = np.zeros((2, LOG_ODDS_BINS))
         self._can_draw = True
 
     def add(self, probabilities: Floats, evidence: Evidence, clusters: Codes) -> None:
         """Add a batch of rows, each with the number of its cluster."""
+        # Parts whose terms stay in cache take half the time of large batches.
+        for start in range(0, len(clusters), _PART):
+            part = slice(start, start + _PART)
+            self._add(probabilities[part], evidence.rows(part), clusters[part])
+
+    def _add(self, probabilities: Floats, evidence: Evidence, clusters: Codes) -> None:
         for sums in self._additive.values():
             sums.add(probabilities, evidence, clusters)
         self._log_odds.add(probabilities, evidence, clusters)
         self._can_draw &= evidence.kind in MODEL_KINDS
         residuals = evidence.positive - evidence.total * probabilities
-        bins = _LOG_ODDS_SUMS.bin_indices(probabilities, evidence)
+        bins = log_odds_bins(probabilities)
         of_rows = (row_variances(probabilities, evidence), residuals**2)
-        self._variances += [add_up(bins, each, _LOG_ODDS_SUMS.n_bins) for each in of_rows]
+        self._variances += [add_up(bins, each, LOG_ODDS_BINS) for each in of_rows]
 
     def calibration_test(self) -> CalibrationTest:
         """Test calibration as `calibration_test` does, with probabilities pooled by log odds."""
@@ -153,32 +163,30 @@ class PanelSums:
 
     def estimates(self, summary: Summary) -> dict[str, Estimate]:
         """Return each metric by name with its interval; `summary` pools the same probabilities."""
+        sums = {kind: kind_sums.result() for kind, kind_sums in self._additive.items()}
         additive = {
-            metric.name: bootstrap_sums(metric, sums.result())
-            for metric, sums in self._additive.items()
+            metric.name: bootstrap_sums(metric, sums[kind][:, terms])
+            for metric, (kind, terms) in _SUMS_OF.items()
         }
         return additive | self._binned_estimates(summary)
 
     def _binned_estimates(self, summary: Summary) -> dict[str, Estimate]:
         # A bin's mean probability can leave [0, 1] by rounding.
         probabilities = np.clip(summary.scores, 0, 1)
+        exact = {metric: metric(probabilities, summary.evidence) for metric in BINNED}
         sums = nonempty(self._log_odds.result())
+        blocks = list(resampled_blocks(sums))
+        if not blocks:
+            nan = float("nan")
+            return {metric.name: Estimate(value, nan, nan) for metric, value in exact.items()}
         # All at once: several metrics are computed from the same fit of each resample.
-        resamples = np.concatenate([np.empty((0, *sums.shape[1:])), *resampled_blocks(sums)])
+        resamples = np.concatenate(blocks)
         bins = PooledBins.of(resamples)
-        totals = sums.sum(axis=0)
         estimates = {}
-        for metric in BINNED:
-            exact = metric(probabilities, summary.evidence)
-            if not len(resamples):
-                coarse = Estimate(exact, float("nan"), float("nan"))
-            elif metric.noise_adds:
-                coarse = inverted_interval(metric, totals, [resamples], clusters=len(sums))
-            else:
-                value = LogOddsBinned(metric).compute(totals)
-                replicates = metric.evaluate_all(bins)
-                coarse = basic_interval(metric, value, replicates, clusters=len(sums))
-            estimates[metric.name] = coarse.with_value(exact)
+        for metric, value in exact.items():
+            found = resamples if metric.noise_adds else metric.evaluate_all(bins)
+            coarse = interval_of_sums(metric, sums.sum(axis=0), found, clusters=len(sums))
+            estimates[metric.name] = coarse.with_value(value)
         return estimates
 
 

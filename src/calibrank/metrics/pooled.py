@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrank._internal.logit import logit
-from calibrank._internal.validation import Floats, Ids, Indices
+from calibrank._internal.validation import Floats, Ids, Indices, add_up
 from calibrank.evidence import Evidence
-from calibrank.metrics.binned import calibration_masses
-from calibrank.metrics.metric import Additive, Metric, Wrapper
+from calibrank.metrics.metric import Additive, calibration_masses, mean_probabilities
 
 # 1,024 bins between log odds of -12 and 12 (probabilities of 6e-6 and 1 - 6e-6): the odds within
 # a bin differ by 2.3%, far below what an interval can resolve, and 2,048 clusters fit in memory.
-_LOG_ODDS_BINS = 1024
+LOG_ODDS_BINS = 1024
 _LOG_ODDS_LIMIT = 12.0
 
 
@@ -34,10 +33,12 @@ class PooledBins:
         return cls(mean_probabilities(total, predicted), positive, total)
 
     @classmethod
-    def of_rows(cls, probabilities: Floats, evidence: Evidence) -> PooledBins:
-        """A single sample, each row a bin."""
-        p = probabilities.astype(np.float64)
-        return cls(p[None], evidence.positive[None], evidence.total[None])
+    def distinct(cls, probabilities: Floats, evidence: Evidence) -> PooledBins:
+        """A single sample, each distinct probability a bin."""
+        distinct, groups = np.unique(probabilities.astype(np.float64), return_inverse=True)
+        positive = add_up(groups, evidence.positive)
+        total = add_up(groups, evidence.total)
+        return cls(distinct[None], positive[None], total[None])
 
     @property
     def mass(self) -> Floats:
@@ -45,17 +46,12 @@ class PooledBins:
         return self.total.sum(axis=1, keepdims=True)
 
 
-def mean_probabilities(total: Floats, predicted: Floats) -> Floats:
-    """Return the mean probability of each bin, 0.5 where it is empty."""
-    means = np.divide(predicted, total, out=np.full_like(total, 0.5), where=total > 0)
-    # Rounding can move the mean of probabilities outside [0, 1].
-    return np.clip(means, 0, 1)
-
-
-class Pooled(Metric):
+class Pooled(Additive):
     """A metric that depends only on the masses of each distinct probability.
 
-    It is computed for many resamples at once: a pass over arrays instead of one per resample.
+    It is computed for many resamples at once: a pass over arrays instead of one per resample. Its
+    value needs every distinct probability; sums over 1,024 bins of log odds, so close to it that
+    an interval does not tell the difference, can be resampled.
     """
 
     @abstractmethod
@@ -63,34 +59,14 @@ class Pooled(Metric):
         """Compute the metric of each resample; probabilities increase along the bins."""
 
     def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
-        return float(self.evaluate_all(PooledBins.of_rows(probabilities, evidence))[0])
-
-
-@dataclass(frozen=True, slots=True)
-class LogOddsBinned(Wrapper, Additive):
-    """A pooled metric over narrow bins of log odds, which makes it additive.
-
-    The exact metric needs every distinct probability; this one needs 1,024 sums, so that it can
-    be resampled.
-
-    >>> from calibrank.metrics import Discrimination
-    >>> round(LogOddsBinned(Discrimination())([0.1, 0.2, 0.3, 0.4], [0, 0, 1, 1]), 12)
-    0.25
-    """
-
-    metric: Pooled
+        return float(self.evaluate_all(PooledBins.distinct(probabilities, evidence))[0])
 
     @property
     def n_bins(self) -> int:
-        return _LOG_ODDS_BINS
+        return LOG_ODDS_BINS
 
     def bin_indices(self, probabilities: Floats, evidence: Evidence) -> Indices:
-        limit = _LOG_ODDS_LIMIT
-        log_odds = np.clip(logit(probabilities), -limit, limit)
-        bins_per_unit = _LOG_ODDS_BINS / (2 * limit)
-        position = (log_odds + limit) * bins_per_unit
-        indices = position.astype(np.intp)
-        return np.minimum(indices, _LOG_ODDS_BINS - 1)
+        return log_odds_bins(probabilities)
 
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
         return calibration_masses(probabilities, evidence)
@@ -99,10 +75,14 @@ class LogOddsBinned(Wrapper, Additive):
         return float(self.resampled(sums[None])[0])
 
     def resampled(self, sums: Floats) -> Floats:
-        return self.metric.evaluate_all(PooledBins.of(sums))
+        return self.evaluate_all(PooledBins.of(sums))
 
-    def errors(self, residuals: Floats, probabilities: Floats, weights: Floats) -> Floats:
-        return self.metric.errors(residuals, probabilities, weights)
+
+def log_odds_bins(probabilities: Floats) -> Indices:
+    """The number of each row's bin of log odds."""
+    log_odds = np.clip(logit(probabilities), -_LOG_ODDS_LIMIT, _LOG_ODDS_LIMIT)
+    position = (log_odds + _LOG_ODDS_LIMIT) * (LOG_ODDS_BINS / (2 * _LOG_ODDS_LIMIT))
+    return np.minimum(position.astype(np.intp), LOG_ODDS_BINS - 1)
 
 
 def pooled_bins(sums: Floats) -> tuple[Floats, Evidence]:

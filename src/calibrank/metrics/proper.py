@@ -15,7 +15,10 @@ from calibrank.metrics.metric import Additive, Better
 
 @dataclass(frozen=True, slots=True)
 class LogLoss(Additive):
-    """Mean negative log likelihood (NLL).
+    """Mean negative log likelihood of the labels (NLL), in nats.
+
+    It is a proper score: it is lowest when the probabilities are the true ones, so methods can be
+    compared by it.
 
     Probabilities are clipped to `[clip, 1 - clip]` so that one row cannot make the mean infinite.
     With `clip=0` a positive with probability 0 costs infinity, as the definition says.
@@ -25,10 +28,6 @@ class LogLoss(Additive):
     """
 
     better: ClassVar[Better] = Better.LOWER
-    explanation: ClassVar[str] = (
-        "Mean negative log likelihood of the labels, in nats. It is a proper score: it is lowest "
-        "when the probabilities are the true ones, so methods can be compared by it."
-    )
     clip: float = 1e-12
 
     def __post_init__(self) -> None:
@@ -44,23 +43,18 @@ class LogLoss(Additive):
             negative_loss = np.where(negative == 0, 0, -negative * np.log1p(-clipped))
         return np.array([positive_loss + negative_loss, evidence.total])
 
-    def compute(self, sums: Floats) -> float:
-        return float(sums[0].sum() / sums[1].sum())
-
 
 @dataclass(frozen=True, slots=True)
 class Brier(Additive):
     """Mean squared difference between probability and label.
+
+    It is a proper score like log loss, and it penalizes confident mistakes less.
 
     >>> Brier()([0.5, 0.5], [0, 1])
     0.25
     """
 
     better: ClassVar[Better] = Better.LOWER
-    explanation: ClassVar[str] = (
-        "Mean squared difference between probability and label. It is a proper score like log "
-        "loss, and it penalizes confident mistakes less."
-    )
 
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
         p = probabilities.astype(np.float64)
@@ -68,34 +62,23 @@ class Brier(Additive):
         squared_error = evidence.positive * (1 - 2 * p) + evidence.total * p**2
         return np.array([squared_error, evidence.total])
 
-    def compute(self, sums: Floats) -> float:
-        return float(sums[0].sum() / sums[1].sum())
-
 
 @dataclass(frozen=True, slots=True)
 class CalibrationInTheLarge(Additive):
-    """Mean predicted probability divided by the observed base rate: PCOC, predicted over observed.
+    """Mean predicted probability divided by the observed base rate (PCOC).
 
-    Above 1 the probabilities are too high on average. Only the base rate is tested: a constant
-    prediction at the base rate scores 1.
+    Above 1 the probabilities are too high on average, below 1 too low. Only the base rate is
+    tested: a constant prediction at the base rate scores 1.
 
     >>> CalibrationInTheLarge()([0.5, 0.5], [0, 1])
     1.0
     """
 
     better: ClassVar[Better] = Better.NEAR_ONE
-    explanation: ClassVar[str] = (
-        "Mean predicted probability divided by the observed base rate: above 1 the probabilities "
-        "are too high on average, below 1 too low. It tests nothing but the base rate."
-    )
 
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
         predicted = evidence.total * probabilities.astype(np.float64)
         return np.array([predicted, evidence.positive])
-
-    def compute(self, sums: Floats) -> float:
-        predicted, positive = sums.sum(axis=1)
-        return float(predicted / positive) if positive > 0 else float("inf")
 
 
 _LOG_LOSS = LogLoss()
@@ -103,20 +86,16 @@ _LOG_LOSS = LogLoss()
 
 @dataclass(frozen=True, slots=True)
 class ConstantLogLoss(Additive):
-    """The log loss of predicting the base rate for every row: the entropy of the labels.
+    """Log loss of the best constant, which predicts the observed base rate for every row.
 
-    No constant has a lower one. Probabilities that do not beat it are useless as probabilities,
-    however well they rank.
+    It is the entropy of the labels and depends on nothing else. Probabilities that do not have a
+    lower log loss are useless as probabilities, however well they rank.
 
     >>> round(ConstantLogLoss()([0.1, 0.9], [0, 1]), 4)
     0.6931
     """
 
     better: ClassVar[Better] = Better.REFERENCE
-    explanation: ClassVar[str] = (
-        "Log loss of the best constant, which predicts the observed base rate for every row. It "
-        "depends on the labels alone, and every useful map has a lower log loss."
-    )
 
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
         return np.array([evidence.positive, evidence.total])
@@ -128,7 +107,9 @@ class ConstantLogLoss(Additive):
 
 @dataclass(frozen=True, slots=True)
 class LogLossGain(Additive):
-    """How much lower the log loss is than that of the best constant; negative if it is higher.
+    """Log loss of the best constant minus log loss of the probabilities, in nats.
+
+    Below 0, predicting the base rate for every row would be better than the probabilities.
 
     >>> round(LogLossGain()([0.5, 0.5], [0, 1]), 4)
     0.0
@@ -136,10 +117,6 @@ class LogLossGain(Additive):
 
     better: ClassVar[Better] = Better.HIGHER
     minimum: ClassVar[float] = float("-inf")
-    explanation: ClassVar[str] = (
-        "Log loss of the best constant minus log loss of the probabilities, in nats. Below 0, "
-        "predicting the base rate for every row would be better than the probabilities."
-    )
 
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
         loss, total = _LOG_LOSS.terms(probabilities, evidence)
@@ -158,5 +135,4 @@ def constant_log_loss(positive: float, total: float) -> float:
     """
     evidence = Evidence.trusted(np.array([positive]), np.array([total]), "naive")
     rate = np.clip(evidence.positive / evidence.total, 0, 1)
-    loss, mass = _LOG_LOSS.terms(rate, evidence)
-    return float(loss[0] / mass[0])
+    return _LOG_LOSS.evaluate(rate, evidence, None)

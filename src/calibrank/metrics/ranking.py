@@ -18,7 +18,6 @@ from calibrank.metrics.metric import (
     Metric,
     Ranking,
     codes_of,
-    fraction_in_top,
     rank_by_user,
     require_users,
 )
@@ -60,13 +59,21 @@ class UserMean(Metric):
         return score_column(probabilities, "probabilities")[0]
 
     @abstractmethod
-    def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
-        """Compute the value of each user's list."""
+    def per_user(
+        self, probabilities: Floats, evidence: Evidence, users: Ids, ranking: Ranking | None = None
+    ) -> PerUser:
+        """Compute the value of each user's list; `ranking` is that of all rows, where known."""
 
-    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
+    def of_lists(
+        self, probabilities: Floats, evidence: Evidence, users: Ids, ranking: Ranking | None = None
+    ) -> PerUser:
+        """The same, for evidence of which lists can be made."""
         if evidence.kind == "doubly_robust":
             raise refusal("doubly_robust", "metrics of each user's list")
-        return self.per_user(probabilities, evidence, require_users(self, users)).mean()
+        return self.per_user(probabilities, evidence, users, ranking)
+
+    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
+        return self.of_lists(probabilities, evidence, require_users(self, users)).mean()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +94,39 @@ class TopK(UserMean):
         return f"{type(self).__name__}@{self.k}" if self.k else type(self).__name__
 
     @property
-    def length(self) -> int:
-        """How many rows of a list count."""
-        return self.k or LARGEST_COUNT
+    def list_length(self) -> int | None:
+        return self.k
+
+    def per_user(
+        self, probabilities: Floats, evidence: Evidence, users: Ids, ranking: Ranking | None = None
+    ) -> PerUser:
+        weighted = evidence.total > 0
+        if not weighted.all():
+            probabilities, users = probabilities[weighted], users[weighted]
+            evidence = evidence.rows(weighted)
+        codes = codes_of(users)
+        gains = evidence.positive / evidence.total
+        achieved = self.gained(ranking or rank_by_user(probabilities, codes, self.k), gains)
+        possible = self.possible(gains, codes)
+        # A user counts by the mean weight of the rows, not by their number.
+        weight = add_up(codes, evidence.total) / np.bincount(codes)
+        defined = np.flatnonzero(possible > 0)
+        return PerUser(defined, achieved[defined] / possible[defined], weight[defined])
+
+    @abstractmethod
+    def gained(self, ranking: Ranking, gains: Floats) -> Floats:
+        """What each user's ranked list achieves; gains are the shares of positives of rows."""
+
+    @abstractmethod
+    def possible(self, gains: Floats, codes: Indices) -> Floats:
+        """What the best list of each user achieves."""
 
 
 @dataclass(frozen=True, slots=True)
 class NDCG(TopK):
-    """Normalized discounted cumulative gain of each user's top k.
+    """Normalized discounted cumulative gain of each user's k best items.
+
+    It says how close to the top the liked ones are, and is 1 when the liked items come first.
 
     The mean is over users with at least one positive. `NDCG() @ k` is the same as `NDCG(k)`.
 
@@ -102,22 +134,22 @@ class NDCG(TopK):
     0.5
     """
 
-    explanation: ClassVar[str] = (
-        "Normalized discounted cumulative gain: how close to the top of each user's k best items "
-        "the liked ones are. It is 1 when the liked items come first."
-    )
+    def gained(self, ranking: Ranking, gains: Floats) -> Floats:
+        return _discounted_gain(ranking, gains, self.k or LARGEST_COUNT)
 
-    def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
-        probabilities, evidence, users = _drop_zero_weights(probabilities, evidence, users)
-        gains = evidence.positive / evidence.total
-        gained = _discounted_gain(rank_by_user(probabilities, users), gains, self.length)
-        ideal = _discounted_gain(rank_by_user(gains, users), gains, self.length)
-        return _normalized(users, evidence, gained, ideal)
+    def possible(self, gains: Floats, codes: Indices) -> Floats:
+        # Rows without any gain add nothing, and there are many.
+        liked = np.flatnonzero(gains > 0)
+        if not len(liked):
+            return np.zeros(int(codes.max()) + 1)
+        ranking = rank_by_user(gains[liked], codes[liked], self.k)
+        ranking = ranking._replace(order=liked[ranking.order], user=codes[liked[ranking.order]])
+        return _discounted_gain(ranking, gains, self.k or LARGEST_COUNT, int(codes.max()) + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Recall(TopK):
-    """The fraction of each user's positives that are in the top k.
+    """The fraction of each user's liked items that are among the k best.
 
     The mean is over users with at least one positive.
 
@@ -125,21 +157,16 @@ class Recall(TopK):
     0.5
     """
 
-    explanation: ClassVar[str] = (
-        "The fraction of each user's liked items that are among the k best."
-    )
+    def gained(self, ranking: Ranking, gains: Floats) -> Floats:
+        return add_up(
+            ranking.user, gains[ranking.order] * ranking.fraction_in_top(self.k or LARGEST_COUNT)
+        )
 
-    def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
-        probabilities, evidence, users = _drop_zero_weights(probabilities, evidence, users)
-        gains = evidence.positive / evidence.total
-        ranking = rank_by_user(probabilities, users)
-        ranked_gains = gains[ranking.order]
-        found = add_up(ranking.user, ranked_gains * fraction_in_top(ranking, self.length))
-        possible = add_up(ranking.user, ranked_gains)
-        return _normalized(users, evidence, found, possible)
+    def possible(self, gains: Floats, codes: Indices) -> Floats:
+        return add_up(codes, gains)
 
 
-def _discounted_gain(ranking: Ranking, gains: Floats, k: int) -> Floats:
+def _discounted_gain(ranking: Ranking, gains: Floats, k: int, users: int = 0) -> Floats:
     """Sum each user's gains, discounted by 1 / log2(rank + 2) with ranks from 0."""
     # A list has no ranks beyond its length.
     k = min(k, int((ranking.rank + ranking.ties).max()))
@@ -149,44 +176,23 @@ def _discounted_gain(ranking: Ranking, gains: Floats, k: int) -> Floats:
     last = np.minimum(ranking.rank + ranking.ties, k)
     # Tied rows each get the mean discount of the ranks that their tie spans.
     discount = (cumulative[last] - cumulative[first]) / ranking.ties
-    return add_up(ranking.user, gains[ranking.order] * discount)
-
-
-def _drop_zero_weights(
-    probabilities: Floats, evidence: Evidence, users: Ids
-) -> tuple[Floats, Evidence, Ids]:
-    weighted = evidence.total > 0
-    if weighted.all():
-        return probabilities, evidence, users
-    return probabilities[weighted], evidence.rows(weighted), users[weighted]
-
-
-def _normalized(users: Ids, evidence: Evidence, achieved: Floats, possible: Floats) -> PerUser:
-    """Divide what each user's list achieved by what is possible, where anything is."""
-    codes = codes_of(users)
-    # A user counts by the mean weight of the rows, not by their number.
-    weight = add_up(codes, evidence.total) / np.bincount(codes)
-    defined = np.flatnonzero(possible > 0)
-    values = achieved[defined] / possible[defined]
-    return PerUser(defined, values, weight[defined])
+    return add_up(ranking.user, gains[ranking.order] * discount, users)
 
 
 @dataclass(frozen=True, slots=True)
 class AUC(Additive):
-    """The chance that a positive is given a higher value than a negative; ties count half.
+    """Area under the ROC curve: the chance that a positive has a higher value than a negative.
 
-    Pairs are weighted by positive mass times negative mass (total minus positive). Only the
-    order counts, so raw scores do as well as probabilities.
+    Calibration by an increasing map does not change it.
+
+    Ties count half. Pairs are weighted by positive mass times negative mass (total minus
+    positive). Only the order counts, so raw scores do as well as probabilities.
 
     >>> AUC()([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
     0.75
     """
 
     better: ClassVar[Better] = Better.HIGHER
-    explanation: ClassVar[str] = (
-        "Area under the ROC curve: the chance that a liked item is given a higher probability "
-        "than another one. Calibration by an increasing map does not change it."
-    )
     maximum: ClassVar[float] = 1.0
     needs_labels: ClassVar[str] = "both classes"
     has_fixed_bins: ClassVar[bool] = False
@@ -209,23 +215,22 @@ class AUC(Additive):
 
 @dataclass(frozen=True, slots=True)
 class GAUC(UserMean):
-    """AUC of each user's list, averaged over users by their number of rows (grouped AUC).
+    """Grouped AUC: AUC of each user's list, averaged over users by their number of rows.
 
-    Users without both classes have no AUC: they are left out, with their rows. `users` may be
-    any groups, such as queries.
+    It is the chance that a liked item is given a higher probability than another item of the same
+    user. Users without both classes are left out, with their rows.
+
+    `users` may be any groups, such as queries.
 
     >>> GAUC()([0.1, 0.4, 0.8, 0.3, 0.2], [0, 1, 0, 1, 0], users=[1, 1, 1, 2, 2])
     0.7
     """
 
-    explanation: ClassVar[str] = (
-        "Grouped AUC: the chance that a liked item of a user is given a higher probability than "
-        "another item of the same user, averaged over users by their number of rows. Users "
-        "without both classes are left out."
-    )
     needs_labels: ClassVar[str] = "both classes for some user"
 
-    def per_user(self, probabilities: Floats, evidence: Evidence, users: Ids) -> PerUser:
+    def per_user(
+        self, probabilities: Floats, evidence: Evidence, users: Ids, ranking: Ranking | None = None
+    ) -> PerUser:
         codes = np.unique(users, return_inverse=True)[1]
         ranks = np.unique(probabilities, return_inverse=True)[1]
         # One cell per user and value, in increasing order of the value within each user.

@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from calibrank._internal.logit import expit, logit
-from calibrank._internal.validation import Floats, Ids, Mask, Numbers, add_up, probability_column
+from calibrank._internal.validation import Floats, Mask, Numbers, add_up, probability_column
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
 from calibrank.metrics.metric import Better
 from calibrank.metrics.pooled import Pooled, PooledBins
@@ -72,7 +72,9 @@ def fit_recalibration(probabilities: Floats, evidence: Evidence) -> Recalibratio
 
 @dataclass(frozen=True, slots=True)
 class CalibrationSlope(Pooled):
-    """The slope of a logistic regression of the labels on the log odds of the probabilities.
+    """Slope of a logistic regression of the labels on the log odds of the probabilities.
+
+    Below 1 the probabilities are too extreme, above 1 too close to each other.
 
     >>> round(CalibrationSlope()([0.5, 0.5, 0.75, 0.75, 0.75, 0.75], [0, 1, 0, 1, 1, 1]), 6)
     1.0
@@ -80,13 +82,6 @@ class CalibrationSlope(Pooled):
 
     better: ClassVar[Better] = Better.NEAR_ONE
     minimum: ClassVar[float] = float("-inf")
-    explanation: ClassVar[str] = (
-        "Slope of a logistic regression of the labels on the log odds of the probabilities: "
-        "below 1 the probabilities are too extreme, above 1 too close to each other."
-    )
-
-    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
-        return fit_recalibration(probabilities, evidence).slope
 
     def evaluate_all(self, bins: PooledBins) -> Floats:
         return _fit_resamples(bins)[0]
@@ -94,7 +89,9 @@ class CalibrationSlope(Pooled):
 
 @dataclass(frozen=True, slots=True)
 class CalibrationIntercept(Pooled):
-    """The intercept of the same regression: what remains to be added after the slope.
+    """Intercept of a logistic regression of the labels on the log odds of the probabilities.
+
+    With a slope of 1, above 0 the probabilities are too low and below 0 too high.
 
     >>> round(CalibrationIntercept()([0.25, 0.25, 0.75, 0.75], [0, 1, 1, 1]), 3) > 0
     True
@@ -102,13 +99,6 @@ class CalibrationIntercept(Pooled):
 
     better: ClassVar[Better] = Better.NEAR_ZERO
     minimum: ClassVar[float] = float("-inf")
-    explanation: ClassVar[str] = (
-        "Intercept of a logistic regression of the labels on the log odds of the probabilities. "
-        "With a slope of 1, above 0 the probabilities are too low and below 0 too high."
-    )
-
-    def evaluate(self, probabilities: Floats, evidence: Evidence, users: Ids | None) -> float:
-        return fit_recalibration(probabilities, evidence).intercept
 
     def evaluate_all(self, bins: PooledBins) -> Floats:
         return _fit_resamples(bins)[1]

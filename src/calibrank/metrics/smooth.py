@@ -32,7 +32,9 @@ _DAMPED = 10 / np.pi
 
 @dataclass(frozen=True, slots=True)
 class SmoothECE(Pooled):
-    """The mean absolute residual after smoothing over the probability, without bins.
+    """Smooth ECE: the mean gap between predicted probability and observed rate, without bins.
+
+    It is averaged with a kernel, whose width follows from the data, so no number of bins is chosen.
 
     The kernel is a Gaussian reflected at 0 and 1. Its bandwidth equals the resulting error: the
     one solution of `error(bandwidth) = bandwidth`, so that nothing is chosen.
@@ -42,11 +44,6 @@ class SmoothECE(Pooled):
     """
 
     better: ClassVar[Better] = Better.LOWER
-    explanation: ClassVar[str] = (
-        "Smooth ECE: the mean gap between predicted probability and observed rate, averaged with "
-        "a kernel instead of bins. The width of the kernel follows from the data, so no number "
-        "of bins is chosen."
-    )
     noise_adds: ClassVar[bool] = True
 
     def evaluate_all(self, bins: PooledBins) -> Floats:

@@ -14,7 +14,7 @@ from calibrank._internal.validation import Floats, Indices, add_up
 from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap
 from calibrank.maps.calibration_map import require_map
-from calibrank.metrics import Estimate, LogOddsBinned, Miscalibration
+from calibrank.metrics import Estimate, Miscalibration
 from calibrank.metrics.pooled import pooled_bins
 from calibrank.metrics.recalibration import fit_recalibration
 from calibrank.monitor.day import (
@@ -33,7 +33,7 @@ from calibrank.summary import Summary
 _POINTS = 512
 
 # Only its bins and terms are used.
-_BINNED = LogOddsBinned(Miscalibration())
+_BINNED = Miscalibration()
 
 SHIFTS = (-0.75, 0.75)
 """Changes of the level of which the exact likelihood ratio of labels is computed.

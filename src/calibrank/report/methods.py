@@ -25,7 +25,8 @@ from calibrank.metrics import (
     bootstrap_sums,
     cluster_sums,
 )
-from calibrank.metrics.binned import Binning, calibration_masses
+from calibrank.metrics.binned import Binning
+from calibrank.metrics.metric import calibration_masses
 from calibrank.metrics.panel import PANEL, RANKING, TOP, TOP_ECE, PanelSums, list_estimates
 from calibrank.registry import CALIBRATORS
 from calibrank.report.rows import ReportRows

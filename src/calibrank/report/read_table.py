@@ -124,7 +124,7 @@ def _columns(columns: Columns, batches: list[Rows]) -> dict[str, Encoded | Float
 def _categorical(chunks: list[Any]) -> Categorical:
     numbers = IdNumbers()
     codes = np.concatenate([numbers.of(ids) for ids in chunks])
-    return Categorical(codes, list(numbers))
+    return Categorical(codes, numbers.names.to_pylist())
 
 
 def _same_type(chunks: list[Any]) -> list[Any]:

@@ -11,8 +11,8 @@ from calibrank._internal.segment_keys import Encoded
 from calibrank._internal.validation import Floats, add_up
 from calibrank.maps import CalibrationMap
 from calibrank.metrics import Clusters
-from calibrank.metrics.binned import calibration_masses
 from calibrank.metrics.clustered_bootstrap import Codes
+from calibrank.metrics.metric import calibration_masses
 from calibrank.metrics.multicalibration import SegmentSums, adjusted_p_values
 from calibrank.report.lists import shorten
 from calibrank.report.rows import MISSING, Categorical, ReportRows

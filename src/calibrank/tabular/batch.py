@@ -144,16 +144,24 @@ def names_of(column: pa.Array) -> Ids:
     return np.array(distinct, dtype=np.str_)[indices_of(encoded)]
 
 
-class IdNumbers(dict[str, int]):
+class IdNumbers:
     """Numbers ids by their text: files may store the same ids as numbers and as text."""
+
+    def __init__(self) -> None:
+        self.names = pa.nulls(0, pa.large_string())
 
     def of(self, ids: pa.Array) -> npt.NDArray[np.intp]:
         """The number of each id, the same in every batch."""
-        # Only the distinct ids of a batch pass through Python.
+        import pyarrow.compute as pc  # noqa: PLC0415  (slow to load)
+
         encoded = ids.dictionary_encode()
-        names = [str(name) for name in encoded.dictionary.to_pylist()]
-        numbers = [self.setdefault(name, len(self)) for name in names]
-        return np.array(numbers, dtype=np.intp)[indices_of(encoded)]
+        distinct = encoded.dictionary.cast(pa.large_string())
+        found = pc.index_in(distinct, self.names)
+        if found.null_count:
+            new = distinct.filter(found.is_null())
+            self.names = pa.concat_arrays([self.names, new])
+            found = pc.index_in(distinct, self.names)
+        return numbers_of(found).astype(np.intp)[indices_of(encoded)]
 
 
 def indices_of(encoded: pa.DictionaryArray) -> npt.NDArray[np.int32]:

@@ -19,6 +19,7 @@ from calibrank.metrics import CalibrationTest, Estimate, Metric, ReliabilityCurv
 from calibrank.metrics.clustered_bootstrap import CLUSTERS
 from calibrank.metrics.panel import PANEL, PER_LIST, PanelSums, list_estimates
 from calibrank.summary import SummaryBuilder
+from calibrank.tables import hash_partitions
 from calibrank.tabular.batch import IdNumbers
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Progress, Table, indices_of
@@ -155,6 +156,7 @@ class _Accumulator:
     sums: PanelSums = field(init=False)
     list_rows: list[_ListRows] = field(default_factory=list)
     user_numbers: IdNumbers = field(default_factory=IdNumbers)
+    cluster_of_user: npt.NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     fields: dict[str, list[pa.Array]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -163,19 +165,24 @@ class _Accumulator:
     def add(self, rows: Rows, probabilities: Floats, others: dict[str, pa.Array]) -> None:
         # Evaluation uses labels as they are: it tests calibration on the pairs of this table.
         evidence = soft_evidence(naive, rows.labels, None, rows.weights)
+        keep_rows = self.keep_lists and self.rows + len(rows) <= MOST_ROWS_IN_MEMORY
+        users = None
         # Rows of a user fall into one cluster in whichever batch they are; without users, single
         # rows are distributed over the clusters.
-        clusters = buckets_of(rows, self.rows, self.clusters)
+        if rows.users is not None and keep_rows:
+            users = self.user_numbers.of(rows.users)
+            clusters = self._clusters_of(users)
+        else:
+            clusters = buckets_of(rows, self.rows, self.clusters)
         self.sums.add(probabilities, evidence, clusters)
         self.pooled.update(probabilities, evidence)
         self.rows += len(probabilities)
-        is_needed = self.keep_lists and (rows.users is not None or self.metrics)
-        if not is_needed or self.rows > MOST_ROWS_IN_MEMORY:
+        if not keep_rows or (users is None and not self.metrics):
             self.list_rows.clear()
             self.fields.clear()
             return
         # Without users, single rows are resampled in clusters.
-        users = clusters if rows.users is None else self.user_numbers.of(rows.users)
+        users = clusters if users is None else users
         for metric in self.metrics:
             for name in metric.columns:
                 parts = self.fields.setdefault(name, [])
@@ -183,6 +190,13 @@ class _Accumulator:
                     parts.append(others[name].cast(pa.string()))
         kept = _ListRows(probabilities, evidence.positive, evidence.total, users)
         self.list_rows.append(kept)
+
+    def _clusters_of(self, users: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+        """The clusters of numbered users; each is hashed once, in the batch where it is new."""
+        new = self.user_numbers.names[len(self.cluster_of_user) :]
+        added = hash_partitions(new.to_pylist(), self.clusters)
+        self.cluster_of_user = np.concatenate([self.cluster_of_user, added])
+        return self.cluster_of_user[users]
 
     def result(self) -> Evaluation:
         summary = self.pooled.summary()
@@ -205,7 +219,7 @@ class _Accumulator:
         evidence = Evidence.trusted(positive, total, "naive")
         # Only the panel's own metrics are left out where they are undefined; others say why.
         metrics = (*PER_LIST, *self.metrics) if has_positives else tuple(self.metrics)
-        if not self.user_numbers:
+        if not len(self.cluster_of_user):
             metrics = tuple(metric for metric in metrics if not metric.needs_users)
         fields = {name: pa.chunked_array(parts).to_pylist() for name, parts in self.fields.items()}
         return list_estimates(probabilities, evidence, users, metrics, fields)
