@@ -380,7 +380,7 @@ def test_an_offset_keeps_the_curve_where_nothing_speaks_against_it() -> None:
     changed = fit_ridge(design, positive, total, design.log_odds)
     # Slopes have so wide a prior that its mean hardly matters; priors of terms are averaged.
     assert changed.coefficients[1] + 1 == pytest.approx(plain.coefficients[1], abs=5e-3)
-    assert changed.loss == pytest.approx(plain.loss, abs=1e-4)
+    assert changed.loss == pytest.approx(plain.loss, abs=1e-3)
 
 
 def test_a_fit_that_does_not_converge_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
