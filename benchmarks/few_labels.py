@@ -30,7 +30,6 @@ class World:
     """The scores of one model, and what the log says about users and items."""
 
     biased: cr.CalibrationMap
-    biased_with_terms: cr.CalibrationMap
     scores: np.ndarray
     labels: np.ndarray
     users: np.ndarray
@@ -51,16 +50,13 @@ def read(file: Path) -> World:
         logarithms = np.log1p(found[name])
         counts[ids] = logarithms[found[f"test_{ids}"]]
         numbers[name] = logarithms[found[f"pair_{ids}"]]
-    propensity = np.clip(found["propensity"].astype(float), 1e-6, 1)
-    evidence = cr.ips(found["pair_labels"], propensity, weights=found["weights"].astype(float))
     scores = found["test_scores"].astype(float)
     logged_scores = found["pair_scores"].astype(float)
     # With weights of 1 over propensity, no finite fit of terms exists on some logs.
     observed = cr.naive(found["pair_labels"], weights=found["weights"].astype(float))
     model = cr.Model(cr.Gaussian(), tuple(map(cr.Smooth, numbers)))
     return World(
-        biased=cr.Gaussian().fit(logged_scores, evidence),
-        biased_with_terms=model.fit(logged_scores, observed, numbers),
+        biased=model.fit(logged_scores, observed, numbers),
         scores=scores,
         labels=found["test_labels"].astype(float),
         users=found["test_users"],
@@ -93,12 +89,14 @@ def draw(world: World, k: int, seed: int) -> dict[str, float]:
     shown = (world.scores[used], world.labels[used], take(world.numbers, used))
     population = world.scores[world.population]
     terms = tuple(map(cr.Smooth, world.numbers))
-    none = cr.anchor(world.biased, *shown, population=population)
+    # All start from the same curve, so that only the terms differ.
+    start = world.biased.without_terms()
+    none = cr.anchor(start, *shown, population=population)
     methods = {
         "none": none,
-        "log": replace(none, terms=world.biased_with_terms.terms),
-        "labels": cr.anchor(world.biased, *shown, population=population, terms=terms),
-        "both": cr.anchor(world.biased_with_terms, *shown, population=population),
+        "log": replace(none, terms=world.biased.terms),
+        "labels": cr.anchor(start, *shown, population=population, terms=terms),
+        "both": cr.anchor(world.biased, *shown, population=population),
     }
     columns = take(world.numbers, rest)
     found = {}
