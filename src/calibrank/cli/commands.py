@@ -305,7 +305,7 @@ def inspect() -> None:
 
 
 @command(
-    Option("[TABLE]", "Parquet or CSV file, folder, or quoted glob."),
+    Option("TABLE", "Parquet or CSV file, folder, or quoted glob."),
     Option("--out -o", "Where to write the HTML page.", path, Path("report.html")),
     replace(
         options.MAP_OPTION,
@@ -313,7 +313,6 @@ def inspect() -> None:
     ),
     *(options.SCORE, options.LABEL, options.USER, options.ITEM, options.PROPENSITY),
     *(options.WEIGHT, options.SEGMENT, options.LOG, options.BAD_ROWS),
-    Option("--results", "Instead of a table: a folder of results of calibrank reproduce.", path),
     options.JSON,
 )
 def report() -> None:

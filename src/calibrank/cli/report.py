@@ -5,17 +5,15 @@ from pathlib import Path
 
 from calibrank.cli import console, options
 from calibrank.cli.declared import Log, choose_columns, require_columns
-from calibrank.cli.failures import UsageError
-from calibrank.errors import DataError
 from calibrank.evidence import naive
 from calibrank.maps import load
-from calibrank.report.html_report import Report, fingerprint_files, report_on_rows, results_report
+from calibrank.report.html_report import Report, fingerprint_files, report_on_rows
 from calibrank.report.read_table import read_report_rows
 from calibrank.tabular.read import Table
 
 
 def report(
-    table: str | None,
+    table: str,
     out: Path,
     map_file: Path | None,
     score: str | None,
@@ -27,20 +25,13 @@ def report(
     segment: list[str] | None,
     log_kind: options.LogKind | None,
     on_bad_rows: options.OnBadRows,
-    results: Path | None,
     json: bool,
 ) -> None:
     """Write an interactive HTML page on how well probabilities are calibrated."""
-    if (table is None) == (results is None):
-        raise UsageError("a report", "be about a TABLE or about --results", "both or neither")
     console.require_output(out, table, map_file)
     # Without --log, users and items only label the page.
     ids = (None, None) if log_kind is None else (item, user)
     declared_log = Log(log_kind, propensity, *ids)
-    if table is None:
-        console.require_only("--results", ("results", "out", "json"))
-        _save(_report_on_results(results or Path()), out, json=json)
-        return
     source = Table.find(table)
     console.require_output(out, *source.files)
     rules = console.rules_for(on_bad_rows)
@@ -75,19 +66,3 @@ def _save(made: Report, out: Path, *, json: bool) -> None:
     console.show(
         f"[bold]Report:[/] {console.shown(out)} ({megabytes:.2f} MB, one file, no network needed)"
     )
-
-
-def _report_on_results(folder: Path) -> Report:
-    from calibrank.experiment.overview import overview, read_rows  # noqa: PLC0415  (torch)
-    from calibrank.experiment.published import Published  # noqa: PLC0415  (torch)
-    from calibrank.experiment.spec import find_folder  # noqa: PLC0415  (torch)
-
-    rows = read_rows(folder)
-    try:
-        file = find_folder("aaai22") / "published.csv"
-    except DataError:
-        # Without the repository there are no published numbers to compare with.
-        found = overview(rows, lambda *_: None)
-        return results_report(found, str(folder), "", console.command_line())
-    found = overview(rows, Published.load(file).find)
-    return results_report(found, str(folder), "aaai22/published.csv", console.command_line())
