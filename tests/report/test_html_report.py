@@ -1,4 +1,4 @@
-"""The page as text, reports of tables on disk, the command, and the page of results."""
+"""The page as text, reports of tables on disk, and the command."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 from tests.cli.running import run_here
-from tests.report.examples import HOSTILE, data_of, write_result_rows
+from tests.report.examples import HOSTILE, data_of
 from tests.report.quick import with_few_methods
 
 
@@ -172,42 +172,3 @@ def test_the_command_names_a_missing_segment_column(table: Path, tmp_path: Path)
     code, _, error = run_here("report", table, "--segment", "colour", "-o", out)
     assert code == 3
     assert "must have the segment column 'colour'" in error
-
-
-# ----- results of a reproduction -----
-def test_results_are_means_with_intervals_and_published_numbers(tmp_path: Path) -> None:
-    from calibrank.experiment.overview import overview, read_rows
-    from calibrank.experiment.statistics import Spread
-
-    write_result_rows(tmp_path / "results" / "coat")
-    requested = []
-
-    def find(*key: str) -> float | None:
-        requested.append(key)
-        return 0.0393 if key == ("ECE", "Gaussian", "ips", "coat", "BPR") else None
-
-    found = overview(read_rows(tmp_path / "results"), find)
-    cells = {}
-    for cell in found["protocols"]["coat, trained, random split"]["cells"]:
-        cells[tuple(cell[:4])] = cell[4:]
-    spread = Spread.of(np.array([0.1, 0.11]))  # without the 0.9 of 100 negatives
-    assert cells["ECE", "Gaussian", "ips", "BPR"] == [spread.mean, spread.half, 2, 0.0393]
-    assert cells["LogLoss", "MinMax", "none", "BPR"][3] is None
-    assert ("NLL", "MinMax", "none", "coat", "BPR") in requested
-    assert cells["NDCG@5", "", "", "BPR"][0] == pytest.approx(0.6)
-    assert found["failed"] == 6
-    with pytest.raises(cr.DataError, match="must hold rows"):
-        read_rows(tmp_path)
-
-
-def test_the_page_of_results_gets_the_loss_of_each_mean(tmp_path: Path) -> None:
-    from calibrank.experiment.overview import overview, read_rows
-    from calibrank.report.html_report import results_report
-
-    write_result_rows(tmp_path / "results")
-    found = overview(read_rows(tmp_path / "results"), lambda *_: None)
-    data = data_of(results_report(found, "results", "", "calibrank report").page)
-    cells = data["protocols"]["coat, trained, random split"]["cells"]
-    losses = {(cell["metric"], cell["method"], cell["evidence"]): cell["loss"] for cell in cells}
-    assert losses["ECE", "Gaussian", "ips"] == pytest.approx(0.105)
-    assert losses["NDCG@5", "", ""] == pytest.approx(-0.6)

@@ -15,7 +15,7 @@ from calibrank.data.score_world import make_world
 from calibrank.report import report
 from calibrank.report.lists import GRID
 from tests.cli.running import run_here
-from tests.report.examples import HOSTILE, write_result_rows
+from tests.report.examples import HOSTILE
 from tests.report.quick import with_few_methods
 from tests.search_world import make_run
 
@@ -322,30 +322,6 @@ def test_a_page_without_users_says_what_to_add(
     assert "--user" in opened.text("#users")
     assert opened.messages == []
     opened.page.close()
-
-
-def test_the_page_of_results_shows_means_and_published_numbers(
-    browser: Any, tmp_path: Path
-) -> None:
-    from calibrank.experiment.overview import overview, read_rows
-    from calibrank.report.html_report import results_report
-
-    write_result_rows(tmp_path / "results")
-    found = overview(read_rows(tmp_path / "results"), lambda *_: 0.04)
-    path = tmp_path / "results.html"
-    results_report(found, HOSTILE[0], "published.csv", "calibrank report").save(path)
-    results = OpenPage(browser, path)
-    shown = results.text("#results-table")
-    assert "0.1050" in shown
-    assert "paper 0.0400" in shown
-    before = results.page.inner_html("#results-figure")
-    results.page.select_option(".controls label:nth-of-type(2) select", "LogLoss")
-    assert "0.5050" in results.text("#results-table")
-    assert cr.LogLoss().explanation in results.text("#metric-explanation")
-    assert results.page.inner_html("#results-figure") != before
-    assert results.messages == []
-    assert accessibility_violations(results.page) == []
-    results.page.close()
 
 
 def test_the_page_of_a_map_with_terms_says_what_its_line_is(browser: Any, tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from calibrank.anchoring import to_base_rate
 from calibrank.cli.rendering import sensitivity_lines
 from calibrank.curves import fit_without_each
 from calibrank.data.score_world import make_world
-from calibrank.decisions import PooledPrecision, Threshold
 from calibrank.maps import Alternative, Sensitivity, describe_base_rate
 from calibrank.metrics import NDCG, Clusters
 from calibrank.metrics.misfit import Misfit
@@ -88,41 +87,6 @@ def test_threshold_sums_are_exact_for_the_whole_table(
             assert found["users_with_at_least"][least - 1][index] == users
 
 
-def test_guaranteed_precision_is_that_of_control_and_below_the_observed_one() -> None:
-    rng = np.random.default_rng(0)
-    users = np.repeat(np.arange(400), 12)
-    scores = rng.normal(size=len(users))
-    labels = rng.random(len(users)) < 1 / (1 + np.exp(-3 * scores))
-    given = cr.Platt().fit(scores[:2_000], labels[:2_000])
-    checked = rows_from_arrays(scores[2_400:], labels[2_400:], users=users[2_400:])
-    thresholds = page_data(checked, given, {})["thresholds"]
-    for length, limit in (("5", 5), ("20", 20)):
-        promised = np.array(thresholds["guaranteed"][length], dtype=float)
-        sums = thresholds["lengths"][length]
-        observed = sums["positive"] / np.maximum(sums["total"], 1e-9)
-        certain = ~np.isnan(promised)
-        assert certain.sum() > 20
-        assert np.all(promised[certain] <= observed[certain])
-        found = cr.control(
-            given.predict(checked.scores),
-            checked.labels,
-            checked.users.codes,
-            PooledPrecision(0.8),
-            longest=limit,
-            cut=Threshold(tuple(GRID[1:])),
-        )
-        at_least = GRID[certain & (promised > 0.79)]
-        assert at_least.min() == pytest.approx(found.threshold, abs=0.05)
-    assert set(thresholds["guaranteed"]["all"]) == {None}
-
-
-def test_nothing_is_guaranteed_for_a_map_that_was_fitted_on_the_same_rows(
-    data: dict[str, Any],
-) -> None:
-    assert "guaranteed" not in data["thresholds"]
-
-
-# ----- methods and metrics -----
 def test_methods_are_cross_validated_by_user(rows: ReportRows, data: dict[str, Any]) -> None:
     for user in range(len(rows.users.names)):
         assert len(np.unique(rows.folds[rows.users.codes == user])) == 1

@@ -8,13 +8,27 @@ from typing import NamedTuple
 import numpy as np
 
 from calibrank._internal.validation import Floats, add_up
+from calibrank.evidence import Evidence
 from calibrank.metrics.clustered_bootstrap import Codes, draw_matrix
+from calibrank.metrics.metric import calibration_masses
 
 # The 97.5% quantile of the normal distribution, for Wilson's 95% interval.
 _Z = 1.96
 
 # With fewer clusters than this in a bin the bootstrap underestimates the variance noticeably.
 _MINIMUM_CLUSTERS = 10
+
+
+class Rates(NamedTuple):
+    """What each bin predicts and what is observed there."""
+
+    rows: Floats
+    mass: Floats
+    predicted: Floats
+    """The mean probability, NaN in an empty bin."""
+    observed: Ratios
+    gap: Ratios
+    """Observed minus predicted."""
 
 
 class Ratios(NamedTuple):
@@ -51,6 +65,30 @@ class Clusters:
         codes = self.codes if rows is None else self.codes[rows]
         flat = add_up(codes * n_bins + bins, mass, self.size * n_bins)
         return flat.reshape(self.size, n_bins)
+
+    def rates(
+        self,
+        bins: Codes,
+        probabilities: Floats,
+        evidence: Evidence,
+        n_bins: int,
+        rows: Codes | None = None,
+    ) -> Rates:
+        """Compare observed with predicted rates per bin, over all rows or some.
+
+        `bins`, `probabilities` and `evidence` are those of the rows.
+        """
+        masses = calibration_masses(probabilities, evidence)
+        positive, total, predicted = [self.sums(bins, mass, n_bins, rows) for mass in masses]
+        counts = add_up(bins, None, n_bins)
+        mass = total.sum(axis=0)
+        return Rates(
+            counts,
+            mass,
+            _ratio(predicted.sum(axis=0), mass, np.nan),
+            self.ratios(positive, total, counts),
+            self.ratios(positive, total, counts, predicted),
+        )
 
     def ratios(
         self, numerator: Floats, denominator: Floats, rows: Floats, offset: Floats | None = None

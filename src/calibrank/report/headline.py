@@ -74,12 +74,10 @@ def _sentence(
     evidence = rows.evidence.rows(near)
     predicted = probabilities[near]
     bins = np.zeros(len(near), dtype=np.intp)
-    positive = clusters.sums(bins, evidence.positive, 1, near)
-    total = clusters.sums(bins, evidence.total, 1, near)
-    excess = clusters.sums(bins, evidence.total * (predicted - probability), 1, near)
-    rate = clusters.ratios(positive, total, np.array([float(len(near))]), excess)
-    low = float(np.clip(rate.low[0], 0, 1))
-    high = float(np.clip(rate.high[0], 0, 1))
+    # The mean gap to the prediction, added to the probability that is stated.
+    gap = clusters.rates(bins, predicted, evidence, 1, near).gap
+    low = float(np.clip(probability + gap.low[0], 0, 1))
+    high = float(np.clip(probability + gap.high[0], 0, 1))
     out_of = _denominator(probability, low, high)
     lowest = round(out_of * low)
     highest = round(out_of * high)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import html
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -19,9 +19,8 @@ from calibrank._internal.atomic import write_atomic
 from calibrank._internal.validation import IdsLike, Numbers
 from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap
-from calibrank.registry import METRICS
-from calibrank.report.page_data import describe_metrics, page_data
-from calibrank.report.render import MONITOR_SCRIPTS, RESULTS_SCRIPTS, plain, render
+from calibrank.report.page_data import page_data
+from calibrank.report.render import MONITOR_SCRIPTS, plain, render
 from calibrank.report.rows import ReportRows, rows_from_arrays
 
 _PACKAGES = ("numpy", "scipy", "pyarrow")
@@ -58,32 +57,12 @@ def versions() -> dict[str, str]:
     return found
 
 
-def provenance(
-    rows: ReportRows, source: str, fingerprint: str, command: str, evidence: str
-) -> dict[str, Any]:
-    """Collect the provenance of a report as the page shows it."""
-    return {
-        "source": source,
-        "fingerprint": fingerprint,
-        "rows": rows.rows_in_table,
-        "users": None if rows.users is None else len(rows.users.names),
-        "items": None if rows.items is None else len(rows.items.names),
-        "evidence": evidence,
-        "versions": versions(),
-        "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "command": command,
-    }
-
-
 _EVIDENCE_DESCRIPTIONS = {
     "naive": "labels used as they are",
     "ips": "labels divided by propensities (inverse propensity)",
     "impressions": "impressions divided by the policy's propensities",
     "positive_ips": "positives reweighted by propensity",
 }
-
-_CELL_FIELDS = ("metric", "method", "evidence", "model", "mean", "half_width", "seeds", "published")
-"""What `calibrank.experiment.overview` returns of a cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +135,17 @@ def report_on_rows(
     evidence = _EVIDENCE_DESCRIPTIONS.get(rows.evidence.kind, rows.evidence.kind)
     if rows.estimated_propensity:
         evidence += ", propensities estimated from popularity"
-    about = provenance(rows, source, fingerprint, command, evidence)
+    about = {
+        "source": source,
+        "fingerprint": fingerprint,
+        "rows": rows.rows_in_table,
+        "users": None if rows.users is None else len(rows.users.names),
+        "items": None if rows.items is None else len(rows.items.names),
+        "evidence": evidence,
+        "versions": versions(),
+        "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "command": command,
+    }
     data = page_data(rows, fitted, about)
     headline = data["headline"]
     title = f"{headline['verdict']['error']} {headline['verdict']['title']}"
@@ -166,46 +155,11 @@ def report_on_rows(
     return Report(title, page, plain(data))
 
 
-def results_report(overview: dict[str, Any], source: str, published: str, command: str) -> Report:
-    """Make the page of a reproduction's results, as `calibrank.experiment.overview` returns them.
-
-    `published` names the file that the published numbers come from, or is empty.
-    """
-    data = {
-        **overview,
-        "protocols": _with_losses(overview["protocols"]),
-        "published": published,
-        "metrics": describe_metrics(METRICS.values()),
-    }
-    headline = f"{overview['rows']:,} result rows under {len(overview['protocols'])} protocols"
-    return _page("Results", headline, data, source, command, RESULTS_SCRIPTS)
-
-
 def monitor_report(status: dict[str, Any], source: str, command: str) -> Report:
     """Make the page of a monitored map, from `calibrank.monitor.Status.to_dict`."""
     rows = sum(day["rows"] for day in status["days"])
-    data = {**status, "rows": rows, "metrics": {}}
-    return _page("Monitor", status["headline"], data, source, command, MONITOR_SCRIPTS)
-
-
-def _page(
-    title: str,
-    headline: str,
-    data: dict[str, Any],
-    source: str,
-    command: str,
-    scripts: Sequence[str],
-) -> Report:
-    data |= {"source": source, "versions": versions(), "command": command}
-    return Report(headline, render(f"{title}: {source}", headline, data, scripts), plain(data))
-
-
-def _with_losses(protocols: Mapping[str, Any]) -> dict[str, Any]:
-    """Name the fields of each cell, and add the loss that the page sorts methods by."""
-    described = {}
-    for title, protocol in protocols.items():
-        cells = [dict(zip(_CELL_FIELDS, cell, strict=True)) for cell in protocol["cells"]]
-        for cell in cells:
-            cell["loss"] = METRICS[cell["metric"]].better.loss(cell["mean"])
-        described[title] = {**protocol, "cells": cells}
-    return described
+    about = {"source": source, "versions": versions(), "command": command}
+    data = {**status, "rows": rows, "metrics": {}, **about}
+    headline = status["headline"]
+    page = render(f"Monitor: {source}", headline, data, MONITOR_SCRIPTS)
+    return Report(headline, page, plain(data))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibrank._internal.logit import logit
-from calibrank._internal.validation import Floats, add_up
+from calibrank._internal.validation import Floats
 from calibrank.curves import Calibrator, Gaussian, fit_without_each
 from calibrank.errors import DataError, FitError, FlatMapWarning
 from calibrank.maps import CalibrationMap
@@ -26,7 +26,6 @@ from calibrank.metrics import (
     cluster_sums,
 )
 from calibrank.metrics.binned import Binning
-from calibrank.metrics.metric import calibration_masses
 from calibrank.metrics.panel import PANEL, RANKING, TOP, TOP_ECE, PanelSums, list_estimates
 from calibrank.registry import CALIBRATORS
 from calibrank.report.rows import ReportRows
@@ -149,23 +148,17 @@ class Evaluator:
         """Return a reliability curve with its 95% interval, one point per nonempty bin."""
         evidence = self.rows.evidence
         bins = binning.bin_indices(probabilities, evidence)
-        n_bins = int(bins.max()) + 1
-        masses = calibration_masses(probabilities, evidence)
-        positive = self.clusters.sums(bins, masses[0], n_bins)
-        total = self.clusters.sums(bins, masses[1], n_bins)
-        predicted = self.clusters.sums(bins, masses[2], n_bins)
-        rows = add_up(bins, None, n_bins)
-        observed = self.clusters.ratios(positive, total, rows)
-        mass = total.sum(axis=0)
-        filled = mass > 0
-        return {
-            "predicted": predicted.sum(axis=0)[filled] / mass[filled],
-            "observed": observed.value[filled],
-            "low": observed.low[filled],
-            "high": observed.high[filled],
-            "rows": rows[filled],
-            "mass": mass[filled],
+        rates = self.clusters.rates(bins, probabilities, evidence, int(bins.max()) + 1)
+        filled = rates.mass > 0
+        columns = {
+            "predicted": rates.predicted,
+            "observed": rates.observed.value,
+            "low": rates.observed.low,
+            "high": rates.observed.high,
+            "rows": rates.rows,
+            "mass": rates.mass,
         }
+        return {name: column[filled] for name, column in columns.items()}
 
 
 def describe_estimates(estimates: dict[str, Estimate]) -> dict[str, dict[str, float]]:

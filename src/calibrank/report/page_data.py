@@ -14,7 +14,7 @@ from calibrank.metrics import Better, Metric
 from calibrank.metrics.misfit import Misfit, misfit
 from calibrank.metrics.panel import PANEL
 from calibrank.report.headline import describe_source, limitations, sentences, verdict
-from calibrank.report.lists import guaranteed_precision, sample_users, threshold_table
+from calibrank.report.lists import sample_users, threshold_table
 from calibrank.report.methods import (
     HISTOGRAM_BINS,
     LOG_ODDS_LIMIT,
@@ -46,13 +46,7 @@ def page_data(
     probabilities = rows.predict(main.fitted)
     thresholds = None
     if rows.users is not None:
-        users = rows.users.codes
-        thresholds = threshold_table(probabilities, rows.evidence, users)
-        # A map that was fitted here knows these labels, and a biased log guarantees nothing.
-        if given is not None and rows.base_rate_identified:
-            thresholds["guaranteed"] = guaranteed_precision(
-                probabilities, rows.evidence, users, rows.clusters
-            )
+        thresholds = threshold_table(probabilities, rows.evidence, rows.users.codes)
     average = main.fitted.without_terms()
     global_probabilities = average.predict(rows.scores) if main.fitted.terms else None
     curves = map_curves(rows, results)

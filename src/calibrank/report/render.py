@@ -29,7 +29,6 @@ REPORT_SCRIPTS = (
 )
 RERANK_SCRIPTS = (*_SHARED_SCRIPTS, "rerank.js")
 MONITOR_SCRIPTS = (*_SHARED_SCRIPTS, "monitor.js", "monitor_start.js")
-RESULTS_SCRIPTS = (*_SHARED_SCRIPTS, "results.js", "results_start.js")
 
 # Inside a script element the first three could end it or start a comment; the last two end a line
 # of code in old JavaScript engines.

@@ -27,41 +27,26 @@ _TAIL = 0.0005
 
 
 def score_histograms(rows: ReportRows, probabilities: Floats, clusters: Clusters) -> dict[str, Any]:
-    """Return densities of the score for positives and negatives, and two fits of each.
-
-    One fit is what the probabilities of the map imply, the other a normal distribution per class.
-    """
+    """Return densities of the score for positives and negatives, and what the map implies."""
     evidence = rows.evidence
     low, high = _score_range(rows)
     edges = np.linspace(low, high, HISTOGRAM_BINS + 1)
-    width = edges[1] - edges[0]
-    centres = (edges[1:] + edges[:-1]) / 2
     position = (rows.scores - low) / (high - low) * HISTOGRAM_BINS
     # Scores beyond the axis are counted in the outermost bins.
     bins = np.clip(position.astype(np.intp), 0, HISTOGRAM_BINS - 1)
-
-    row_counts = add_up(bins, None, HISTOGRAM_BINS)
-    positive = clusters.sums(bins, evidence.positive, HISTOGRAM_BINS)
-    total = clusters.sums(bins, evidence.total, HISTOGRAM_BINS)
-    rates = clusters.ratios(positive, total, row_counts)
+    rates = clusters.rates(bins, probabilities, evidence, HISTOGRAM_BINS)
+    total = rates.mass
+    positive = add_up(bins, evidence.positive, HISTOGRAM_BINS)
     by_map = add_up(bins, evidence.total * probabilities, HISTOGRAM_BINS)
-    positive_mass = add_up(bins, evidence.positive, HISTOGRAM_BINS)
-    total_mass = add_up(bins, evidence.total, HISTOGRAM_BINS)
     # Inverse-propensity weights can make the positive mass of a bin exceed its total mass.
-    negative_mass = np.maximum(total_mass - positive_mass, 0)
-    negative_by_map = np.maximum(total_mass - by_map, 0)
-    negative = evidence.total - evidence.positive
-    return {
-        "edges": edges,
-        "rows": row_counts,
-        "positive": _density(positive_mass, width),
-        "negative": _density(negative_mass, width),
-        "positive_by_map": _density(by_map, width),
-        "negative_by_map": _density(negative_by_map, width),
-        "positive_normal": _normal_density(rows.scores, evidence.positive, centres),
-        "negative_normal": _normal_density(rows.scores, negative, centres),
-        "observed": {"value": rates.value, "low": rates.low, "high": rates.high},
+    masses = {
+        "positive": positive,
+        "negative": np.maximum(total - positive, 0),
+        "positive_by_map": by_map,
+        "negative_by_map": np.maximum(total - by_map, 0),
     }
+    densities = {name: _density(mass, edges[1] - edges[0]) for name, mass in masses.items()}
+    return {"edges": edges, "rows": rates.rows, **densities, "observed": rates.observed._asdict()}
 
 
 def map_curves(rows: ReportRows, results: list[MethodResult]) -> dict[str, Any]:
@@ -156,15 +141,3 @@ def _score_range(rows: ReportRows) -> tuple[float, float]:
 def _density(mass: Floats, width: float) -> Floats:
     total = mass.sum()
     return mass / (total * width) if total > 0 else mass
-
-
-def _normal_density(scores: Floats, mass: Floats, at: Floats) -> Floats:
-    """Return the normal density with the weighted mean and variance of the scores."""
-    total = mass.sum()
-    if total <= 0:
-        return np.zeros(len(at))
-    mean = float(mass @ scores / total)
-    variance = float(mass @ (scores - mean) ** 2 / total)
-    if variance <= 0:
-        return np.zeros(len(at))
-    return np.exp(-((at - mean) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)

@@ -12,7 +12,6 @@ from calibrank._internal.validation import Floats, add_up
 from calibrank.maps import CalibrationMap
 from calibrank.metrics import Clusters
 from calibrank.metrics.clustered_bootstrap import Codes
-from calibrank.metrics.metric import calibration_masses
 from calibrank.metrics.multicalibration import SegmentSums, adjusted_p_values
 from calibrank.report.lists import shorten
 from calibrank.report.rows import MISSING, Categorical, ReportRows
@@ -42,10 +41,20 @@ def segment_tables(
     With the probabilities of a global map, segments also have its mean prediction.
     """
     columns = list(_columns(rows))
-    p_values = _adjusted_p_values(rows, probabilities, clusters, columns)
+    if not columns:
+        return []
+    statistics = []
+    for _, _, categories in columns:
+        column = Encoded(categories.codes, list(categories.names))
+        sums = SegmentSums.of(probabilities, rows.evidence, column, clusters.codes)
+        statistics.append(sums.statistics)
     tables = []
-    for (title, note, categories), adjusted in zip(columns, p_values, strict=True):
-        segments = _evaluate_segments(rows, probabilities, clusters, categories, adjusted)
+    # Adjusted for all segments of all columns, both level and slope.
+    for (title, note, categories), p_values in zip(
+        columns, adjusted_p_values(statistics), strict=True
+    ):
+        smaller = np.minimum(*np.split(p_values, 2))
+        segments = _evaluate_segments(rows, probabilities, clusters, categories, smaller)
         if global_probabilities is not None:
             _add_global(segments, rows, global_probabilities, categories)
         if segments:
@@ -83,40 +92,16 @@ def _term_for(name: str, column: Categorical | Floats) -> list[TermSpec]:
     return [Smooth(name)] if np.isfinite(column).all() else []
 
 
-def _adjusted_p_values(
-    rows: ReportRows,
-    probabilities: Floats,
-    clusters: Clusters,
-    columns: list[tuple[str, str, Categorical]],
-) -> list[Floats]:
-    """P-values of level and slope of each segment, adjusted for all segments of all columns."""
-    statistics = []
-    for _, _, categories in columns:
-        column = Encoded(categories.codes, list(categories.names))
-        sums = SegmentSums.of(probabilities, rows.evidence, column, clusters.codes)
-        statistics.append(sums.statistics)
-    if not statistics:
-        return []
-    smaller = []
-    for p_values in adjusted_p_values(statistics):
-        level, slope = np.split(p_values, 2)
-        smaller.append(np.minimum(level, slope))
-    return smaller
-
-
 def _add_global(
-    segments: list[dict[str, Any]],
-    rows: ReportRows,
-    global_probabilities: Floats,
-    categories: Categorical,
+    segments: list[dict[str, Any]], rows: ReportRows, predicted: Floats, categories: Categorical
 ) -> None:
+    total = rows.evidence.total
     size = len(categories.names)
-    total = add_up(categories.codes, rows.evidence.total, size)
-    mass = add_up(categories.codes, rows.evidence.total * global_probabilities, size)
-    means = mass / np.maximum(total, 1e-300)
-    by_name = {shorten(name): means[code] for code, name in enumerate(categories.names)}
+    mass = np.maximum(add_up(categories.codes, total, size), 1e-300)
+    means = add_up(categories.codes, total * predicted, size) / mass
+    by_name = dict(zip(map(shorten, categories.names), means.tolist(), strict=True))
     for segment in segments:
-        segment["global_predicted"] = float(by_name[segment["name"]])
+        segment["global_predicted"] = by_name[segment["name"]]
 
 
 def _columns(rows: ReportRows) -> Iterator[tuple[str, str, Categorical]]:
@@ -202,31 +187,23 @@ def _evaluate_segments(
     p_values: Floats,
 ) -> list[dict[str, Any]]:
     """Compare predicted and observed rates per segment, the surest gap first."""
-    codes = categories.codes
     size = len(categories.names)
-    masses = calibration_masses(probabilities, rows.evidence)
-    positive = clusters.sums(codes, masses[0], size)
-    total = clusters.sums(codes, masses[1], size)
-    predicted = clusters.sums(codes, masses[2], size)
-    row_counts = add_up(codes, None, size)
-    user_counts = _count_users(rows, codes, size)
-    observed = clusters.ratios(positive, total, row_counts)
-    gap = clusters.ratios(positive, total, row_counts, predicted)
-    mass = total.sum(axis=0)
+    rates = clusters.rates(categories.codes, probabilities, rows.evidence, size)
+    user_counts = _count_users(rows, categories.codes, size)
     segments = []
-    for code in np.flatnonzero(mass > 0).tolist():
+    for code in np.flatnonzero(rates.mass > 0).tolist():
         segment = {
             "name": shorten(categories.names[code]),
-            "rows": int(row_counts[code]),
+            "rows": int(rates.rows[code]),
             "users": None if user_counts is None else int(user_counts[code]),
-            "predicted": predicted[:, code].sum() / mass[code],
-            "observed": observed.value[code],
-            "low": observed.low[code],
-            "high": observed.high[code],
-            "gap": gap.value[code],
-            # How far the interval of the gap is from 0; 0 where it contains 0.
+            "predicted": rates.predicted[code],
+            "observed": rates.observed.value[code],
+            "low": rates.observed.low[code],
+            "high": rates.observed.high[code],
+            "gap": rates.gap.value[code],
             "p_value": float(p_values[code]),
-            "excess_gap": max(gap.low[code], -gap.high[code], 0.0),
+            # How far the interval of the gap is from 0; 0 where it contains 0.
+            "excess_gap": max(rates.gap.low[code], -rates.gap.high[code], 0.0),
         }
         segments.append(segment)
     return sorted(segments, key=lambda one: (-one["excess_gap"], -abs(one["gap"])))

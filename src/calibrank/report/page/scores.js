@@ -2,12 +2,12 @@ const scoreText = (value) => Number(value.toPrecision(3)).toString();
 const MINIMUM_ROWS_SHOWN = 20; // the observed rate of fewer rows is mostly noise
 
 function drawScores() {
-  const state = { method: data.main_method, axes: "linear", density: "by_map" };
+  const state = { method: data.main_method, axes: "linear" };
   const densities = figure(
     "density-figure",
-    (width) => densityChart(width, state.density),
-    "Bars: the scores of liked and other pairs, each summing to one. Lines: the fitted " +
-      "densities. The further apart the two classes are, the more informative the scores; where " +
+    densityChart,
+    "Bars: the scores of liked and other pairs, each summing to one. Lines: the densities " +
+      "that the map implies. The further apart the two classes are, the more informative the scores; where " +
       "a line leaves its bars, the fitted family is wrong.",
     densityTable,
   );
@@ -21,17 +21,11 @@ function drawScores() {
     state[name] = value;
     chart.refresh();
   };
-  const densityOptions = [["by_map", "by the map"], ["normal", "two normals"]];
   const axisOptions = [["linear", "linear"], ["logit", "logit"]];
   const mapNames = Object.keys(data.map_curves.curves).map((name) => [name, name]);
   const left = el(
     "div",
     null,
-    el(
-      "div",
-      { class: "controls" },
-      switches("Densities", densityOptions, state.density, change("density", densities)),
-    ),
     legend([["positive", "liked"], ["negative", "not liked"]]),
     densities,
   );
@@ -69,11 +63,10 @@ const binText = (at) =>
   `${scoreText(data.scores.edges[at])} to ${scoreText(data.scores.edges[at + 1])}`;
 
 // ----- densities of the score by class -----
-function densityChart(width, density) {
+function densityChart(width) {
   const { edges, positive, negative, rows } = data.scores;
+  const { positive_by_map: positiveLine, negative_by_map: negativeLine } = data.scores;
   const centres = binCentres();
-  const positiveLine = data.scores[`positive_${density}`];
-  const negativeLine = data.scores[`negative_${density}`];
   const [left, top, height] = [44, 20, 230];
   const label =
     "Histograms of the score for liked and other pairs, with fitted densities as lines. " +

@@ -25,8 +25,7 @@ function drawThresholds() {
   const tradeoffChart = figure(
     "tradeoff-figure",
     tradeoffChartAt,
-    "A higher threshold makes lists more precise and shorter. The vertical line marks the slider." +
-      (data.thresholds.guaranteed ? ` ${GUARANTEED_LINE}` : ""),
+    "A higher threshold makes lists more precise and shorter. The vertical line marks the slider.",
     tradeoffTable,
   );
 
@@ -54,10 +53,8 @@ function drawThresholds() {
   const introduction =
     "Show an item only if its probability reaches the threshold. The numbers are exact for the " +
     `whole table: ${count(rows)} pairs of ${count(users)} users.`;
-  const guaranteed = [["primary dashed", "guaranteed precision, 95% confidence (left axis)"]];
   const tradeoffLegend = legend([
     ["primary", "expected precision (left axis)"],
-    ...(data.thresholds.guaranteed ? guaranteed : []),
     ["secondary", "expected liked items per user (right axis)"],
   ]);
   section(
@@ -100,7 +97,6 @@ function atThreshold() {
     usersByItems,
     longest,
     precision: precisionAt(sums, index),
-    guaranteed: data.thresholds.guaranteed?.[length][index] ?? null,
     observedPrecision: total ? sums.positive[index] / total : null,
     likedPerUser: sums.expected_positives[index] / users,
     likedPerUserWithout: sums.expected_positives[0] / users,
@@ -131,19 +127,8 @@ const TILES = [
     "The observed rate of the items shown, by the evidence of this report.",
   ],
 ];
-const GUARANTEED_LINE =
-  "The dashed line is the precision that is guaranteed: it falls where few items are left, and " +
-  "ends where these pairs are too few for a guarantee.";
-const GUARANTEED_TILE = [
-  "guaranteed",
-  "guaranteed precision",
-  "With 95% confidence, new users like these want at least this share of the items shown. It " +
-    "holds if these pairs were shown at random and the map was not fitted on them.",
-];
-
 function makeTiles() {
-  const shown = data.thresholds.guaranteed ? [...TILES, GUARANTEED_TILE] : TILES;
-  return shown.map(([name, title, explanation]) => {
+  return TILES.map(([name, title, explanation]) => {
     const value = el("b", { id: `tile-${name}` });
     const note = el("span", { class: "small" });
     const node = el("div", { class: "tile" }, explainedButton(title, explanation), value, note);
@@ -161,7 +146,6 @@ function showTiles(tiles, now) {
     empty: [count(empty), `${percent(empty / users)} of ${count(users)}`],
     hidden: [count(now.hiddenItems), `with ${count(now.hiddenPositives)} expected likes`],
     observed: [percent(now.observedPrecision)],
-    guaranteed: isMissing(now.guaranteed) ? ["none"] : [`at least ${percent(now.guaranteed)}`],
   };
   for (const { name, value, note } of tiles) {
     const [text, more] = texts[name];
@@ -238,24 +222,17 @@ function tradeoffChartAt(width) {
     chart.append(svg("text", place, String(tick)));
   }
   chart.append(line(known.map((at) => [x(at.probability), y(at.precision)]), "primary"));
-  const promised = data.thresholds.guaranteed?.[threshold.length] ?? [];
-  for (const run of guaranteedRuns(points, promised)) {
-    const drawn = run.map(([probability, precision]) => [x(probability), y(precision)]);
-    chart.append(line(asSteps(drawn), "primary dashed"));
-  }
   chart.append(line(points.map((at) => [x(at.probability), yRight(at.liked)]), "secondary"));
   const here = x(Math.min(grid[threshold.index], grid[last]));
   chart.append(svg("line", { x1: here, x2: here, y1: top, y2: top + height, class: "cursor" }));
   chart.append(axisX(x, top + height, percent, "threshold"));
-  const certain = points.map((at, index) => ({ ...at, guaranteed: promised[index] }));
-  const targets = certain.map(({ probability, precision, liked, guaranteed }) => ({
+  const targets = points.map(({ probability, precision, liked }) => ({
     x: x(probability),
     y: yRight(liked),
     lines: [
       `threshold ${percent(probability)}`,
       `expected precision ${percent(precision)}`,
       `${digits(liked, 3)} liked items per user`,
-      ...(isMissing(guaranteed) ? [] : [`guaranteed precision ${percent(guaranteed)}`]),
     ],
   }));
   hover(chart, (px) => nearest(targets, px));
@@ -265,41 +242,13 @@ function tradeoffChartAt(width) {
 function tradeoffTable() {
   const { grid, users, lengths } = data.thresholds;
   const sums = lengths[threshold.length];
-  const promised = data.thresholds.guaranteed?.[threshold.length];
-  const guarantee = (index) => (isMissing(promised[index]) ? "none" : percent(promised[index]));
   const rows = grid.map((probability, index) => [
     percent(probability),
     digits(sums.items[index] / users, 3),
     percent(precisionAt(sums, index)),
-    ...(promised ? [guarantee(index)] : []),
     digits(sums.expected_positives[index] / users, 3),
   ]);
   const everyFourth = rows.filter((_, at) => at % 4 === 0);
-  const guaranteed = promised ? ["guaranteed precision"] : [];
-  const first = ["threshold", "items per user", "expected precision"];
-  const headings = [...first, ...guaranteed, "liked items per user"];
+  const headings = ["threshold", "items per user", "expected precision", "liked items per user"];
   return table(headings, everyFourth, "Precision and list length", "dense");
-}
-
-// Thresholds next to each other that have a guarantee, with its precision.
-function guaranteedRuns(points, promised) {
-  const runs = [];
-  let run = [];
-  points.forEach(({ probability }, index) => {
-    if (isMissing(promised[index])) {
-      run = [];
-      return;
-    }
-    if (!run.length) runs.push(run);
-    run.push([probability, promised[index]]);
-  });
-  return runs.filter(({ length }) => length > 1);
-}
-
-// A guarantee is known at some thresholds only: it stays until the next one.
-function asSteps(places) {
-  return places.flatMap(([px, py], index) => {
-    const before = index ? [[px, places[index - 1][1]]] : [];
-    return [...before, [px, py]];
-  });
 }

@@ -1,4 +1,0 @@
-drawTop("Results of a reproduction", data.source, data.rows);
-const updateResults = drawResults();
-updateResults();
-finish();
