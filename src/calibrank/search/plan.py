@@ -34,7 +34,7 @@ class Plan(NamedTuple):
         writer.writerow(COLUMNS)
         columns = (self.pairs.queries, self.pairs.documents, self.propensity)
         for query, document, chance in zip(*[each.tolist() for each in columns], strict=True):
-            writer.writerow([query, document, "", repr(chance)])
+            writer.writerow([query, document, "", f"{chance:.9g}"])
         return text.getvalue()
 
 
