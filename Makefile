@@ -92,7 +92,7 @@ $(VENV)/demo.stamp: $(VENV)/bin/python $(INSTALLED_FROM)
 $(VENV)/test.stamp: $(VENV)/bin/python $(INSTALLED_FROM)
 	$(PIP) 'pip>=25.1'
 	$(WHEEL) --wheel-dir $(VENV)/wheels pyspark & \
-	$(PIP) --editable '.[cli,data,onnx,sklearn,torch]' $(TEST_GROUPS); status=$$?; wait; exit $$status
+	$(PIP) --editable '.[cli,onnx,sklearn,torch]' $(TEST_GROUPS); status=$$?; wait; exit $$status
 	$(PIP) --find-links $(VENV)/wheels pyspark
 	rm -rf $(VENV)/wheels
 	touch $@ $(VENV)/demo.stamp

@@ -6,10 +6,11 @@ Exits with 1 if parameters or ECE differ by more than the limits.
 import sys
 
 import numpy as np
+from tests.mixed_scores import MixedScores
 
 from calibrank import ECE, Gaussian, Platt, Summary
 from calibrank.curves import Calibrator
-from calibrank.data.score_world import GammaScores, GaussianScores, MixedScores, World, make_world
+from calibrank.data.score_world import GammaScores, GaussianScores, World, make_world
 from calibrank.summary.bins import Masses
 
 ROWS = 10_000_000

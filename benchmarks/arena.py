@@ -134,7 +134,6 @@ def methods() -> dict[str, Method]:
         "anchor": anchored,
         "constant": Task.constant,
         "slope + intercept": slope_and_intercept,
-        "centred isotonic": on_labels(cr.CenteredIsotonic()),
         "Gaussian, labels alone": on_labels(cr.Gaussian()),
         "Spline, labels alone": on_labels(cr.Spline()),
     }

@@ -120,7 +120,7 @@ def assumptions() -> None:
 def personalised() -> None:
     """Lists by a score that sees what the user likes: examination of items, or at their scores."""
     rng = np.random.default_rng(0)
-    users, candidates, shown = 5_000, 20, 10
+    users, candidates, shown = 50_000, 20, 10
     items = rng.integers(0, 60, (users, candidates))
     log_odds = -1 + rng.normal(0, 0.7, 60)[items] + 1.2 * rng.normal(size=items.shape)
     scores = log_odds + 0.5 * rng.normal(size=items.shape)
@@ -130,8 +130,8 @@ def personalised() -> None:
     scores = np.take_along_axis(scores, order, 1).ravel()
     ranks = np.tile(np.arange(1, shown + 1), users)
     clicks = (rng.random(len(ranks)) < chances * ranks**-0.8).astype(float)
-    for name, given, allowed in (("alone", None, "-"), ("at similar scores", scores, "0.02")):
-        position = estimate_position(items, ranks, clicks, resamples=2, scores=given)
+    for name, given, allowed in (("alone", None, "-"), ("at similar scores", scores, "0.01")):
+        position = estimate_position(items, ranks, clicks, given)
         fitted = cr.Spline().fit(scores, cr.ips(clicks, position.predict(ranks)))
         truth = cr.Evidence(chances, np.ones_like(chances))
         error = cr.ECE()(fitted.predict(scores), truth)

@@ -16,8 +16,7 @@ import pyarrow as pa
 import torch
 
 import calibrank as cr
-from calibrank.export import to_onnx, to_sql, to_torch
-from calibrank.export.vectors import hard_scores
+from calibrank.export import hard_scores, to_onnx, to_sql, to_torch
 from calibrank.maps import LevelTerm
 
 ROWS = 20_000
@@ -88,14 +87,14 @@ def time_of(connection: duckdb.DuckDBPyConnection, query: str) -> float:
     return min(times)
 
 
-def print_many_levels(levels: int = 100_000, rows: int = 5_000_000) -> None:
+def print_many_levels(*, slopes: bool, levels: int = 100_000, rows: int = 5_000_000) -> None:
     rng = np.random.default_rng(0)
     names = [f"item {number}" for number in range(levels)]
     intercepts = rng.normal(size=levels).tolist()
     ones = (1.0,) * levels
-    term = LevelTerm(
-        ("item",), tuple((n,) for n in names), tuple(intercepts), ones, ones, (1,) * levels, (1.0,)
-    )
+    of_levels = tuple(rng.uniform(0.5, 2, levels).tolist()) if slopes else ones
+    keys = tuple((name,) for name in names)
+    term = LevelTerm(("item",), keys, tuple(intercepts), of_levels, ones, (1,) * levels, (1.0,))
     curve = cr.Platt().fit(np.arange(9.0), np.arange(9) % 2)
     fitted = cr.CalibrationMap(curve.curve, curve.record, (term,))
     given = pa.table(  # noqa: F841  (read by DuckDB)
@@ -113,7 +112,8 @@ def print_many_levels(levels: int = 100_000, rows: int = 5_000_000) -> None:
         sql = f"SELECT {to_sql(fitted, 'duckdb')} AS p FROM scores"  # noqa: S608  (our own map)
         join = time_of(connection, plain)
         map_time = time_of(connection, sql)
-    print(f"SQL with {levels:,} levels on {rows:,} rows: {map_time / join:.1f} plain joins")
+    what = "intercepts and slopes" if slopes else "intercepts"
+    print(f"SQL of {levels:,} {what} on {rows:,} rows: {map_time / join:.1f} plain joins")
 
 
 def main() -> None:
@@ -133,7 +133,8 @@ def main() -> None:
         errors = [largest_error(fitted, target, tested) for target in TARGETS]
         characters = len(to_sql(fitted, "duckdb"))
         print(f"| {method.name} | {characters:,} |", " | ".join(errors), "|")
-    print_many_levels()
+    for slopes in (False, True):
+        print_many_levels(slopes=slopes)
 
 
 if __name__ == "__main__":

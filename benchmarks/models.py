@@ -15,7 +15,7 @@ from scipy.sparse import csr_matrix
 from torch.nn.functional import softplus
 
 from calibrank.data import RandomSplit
-from calibrank.models import BPR, LightGCN, Model, Training, TrainingStatus, train_seeds
+from calibrank.models import BPR, LightGCN, Model, Training, TrainingStatus, train
 from calibrank.registry import MODELS
 from calibrank.tables import Interactions
 
@@ -107,14 +107,9 @@ def adjacency(positives: Interactions) -> torch.Tensor:
 
 
 def our_speed(
-    model: Model,
-    positives: Interactions,
-    epochs: int,
-    device: str,
-    seeds: int = 1,
-    threads: int = 1,
+    model: Model, positives: Interactions, epochs: int, device: str, threads: int = 1
 ) -> float:
-    """Positives per second over all seeds, without start-up and compilation."""
+    """Positives per second, without start-up and compilation."""
     times: list[float] = []
 
     def record(_: TrainingStatus) -> None:
@@ -122,8 +117,8 @@ def our_speed(
 
     # The first epoch initializes torch, so one more is trained than is timed.
     training = Training(epochs=epochs + 1, device=device, threads=threads)
-    train_seeds(model, positives, range(seeds), None, training, progress=record)
-    return seeds * epochs * len(positives) / (times[-1] - times[0])
+    train(model, positives, training=training, progress=record)
+    return epochs * len(positives) / (times[-1] - times[0])
 
 
 def now(device: str) -> float:
@@ -174,7 +169,7 @@ def validation_share(positives: Interactions) -> float:
         times: list[float] = []
         for _ in range(3):
             begin = time.perf_counter()
-            train_seeds(BPR(), kept, [0], validation, Training(epochs=10, threads=2))
+            train(BPR(), kept, validation, Training(epochs=10, threads=2))
             times.append(time.perf_counter() - begin)
         seconds[name] = min(times)
     return 1 - seconds["without"] / seconds["with"]
@@ -187,7 +182,7 @@ def on_gpu(positives: Interactions) -> None:
     total = 0.0
     for model in MODELS.values():
         begin = time.perf_counter()
-        (trained,) = train_seeds(model, kept, [0], held_out, Training(device="cuda"))
+        trained = train(model, kept, held_out, Training(device="cuda"))
         seconds = time.perf_counter() - begin
         total += seconds
         best = max(ndcg for _, ndcg in trained.history)
@@ -197,11 +192,6 @@ def on_gpu(positives: Interactions) -> None:
             flush=True,
         )
     report("all five to convergence, seconds", total, 45, at_least=False)
-    for model, limit in ((BPR(), 0.5), (LightGCN(), 0.75)):
-        alone = our_speed(model, kept, 10, "cuda")
-        together = our_speed(model, kept, 10, "cuda", seeds=8)
-        name = f"{model.name}: time of 8 seeds together / one after another"
-        report(name, alone / together, limit, at_least=False)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calibrank import Gaussian
 from calibrank.evidence import naive
 from calibrank.report.html_report import fingerprint_files, report_on_rows
 from calibrank.report.read_table import read_report_rows
@@ -72,7 +73,9 @@ def measure(folder: Path, rows: int, users: int) -> None:
     start = time.perf_counter()
     read = read_report_rows(table, COLUMNS, Rules(skip=False))
     read_time = time.perf_counter() - start
-    made = report_on_rows(read, None, path.name, fingerprint_files(table.files), "benchmark")
+    fitted = Gaussian().fit(read.scores, read.evidence)
+    source = {"source": path.name, "fingerprint": fingerprint_files(table.files)}
+    made = report_on_rows(read, fitted, {**source, "command": "benchmark"})
     made.save(out)
     total_time = time.perf_counter() - start
     size = out.stat().st_size / 1e6

@@ -29,13 +29,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from calibrank.terms._mixed_model import fit_mixed_model, integrated
 
 import calibrank as cr
 from calibrank._internal.logit import expit
 from calibrank.errors import FlatMapWarning
 from calibrank.metrics import DebiasedECE
-from calibrank.search import Judged, chance_eces, judged_rows, read_qrels, read_run
-from calibrank.search.held_out import drawn_labels
+from calibrank.search import Judged, judged_rows, read_qrels, read_run
 from calibrank.tabular.labels import parse_rule
 
 FOLDS = 5
@@ -127,7 +127,7 @@ def figures(probabilities: np.ndarray, judged: Judged) -> Row:
     return Row(
         cr.LogLoss()(probabilities, labels),
         cr.ECE()(probabilities, labels),
-        float(chance_eces(judged, probabilities, CHANCE_DRAWS).mean()),
+        chance_ece(judged, probabilities),
         DebiasedECE()(probabilities, labels, users=judged.queries),
         *region(in_regions(probabilities)["at least 0.5"]),
         *region(in_regions(probabilities)["0.45 to 0.55"]),
@@ -139,6 +139,31 @@ def in_regions(probabilities: np.ndarray) -> dict[str, np.ndarray]:
         "at least 0.5": probabilities >= 0.5,
         "0.45 to 0.55": np.abs(probabilities - 0.5) <= 0.05,
     }
+
+
+def drawn_labels(
+    judged: Judged, probabilities: np.ndarray, draws: int, rng: np.random.Generator
+) -> Iterator[np.ndarray]:
+    """Labels as they would be if the probabilities were right, with levels that differ by query."""
+    evidence = judged.evidence
+    names, query = np.unique(judged.queries, return_inverse=True)
+    bounded = np.clip(probabilities, 1e-9, 1 - 1e-9)
+    log_odds = np.log(bounded / (1 - bounded))
+    spread = fit_mixed_model(log_odds, evidence.positive, evidence.total, query).spread
+    # The log odds of a typical query that give these probabilities with levels integrated out.
+    grid = np.linspace(-200, 200, 8001)
+    typical = np.interp(probabilities, integrated(grid, spread), grid)
+    for _ in range(draws):
+        level = rng.normal(0, spread, len(names))[query]
+        yield rng.random(len(query)) < 1 / (1 + np.exp(-typical - level))
+
+
+def chance_ece(judged: Judged, probabilities: np.ndarray) -> float:
+    """The mean ECE of labels drawn from the probabilities."""
+    labels = drawn_labels(judged, probabilities, CHANCE_DRAWS, np.random.default_rng(0))
+    total = judged.evidence.total
+    eces = [cr.ECE()(probabilities, cr.Evidence(total * drawn, total)) for drawn in labels]
+    return float(np.mean(eces))
 
 
 def print_chance(judged: Judged, rows: list[Row]) -> None:

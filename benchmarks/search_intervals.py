@@ -78,7 +78,7 @@ def informative(number: int) -> Found:
     constant = np.full(len(predicted), pool.labels.mean())
     true_gain = log_loss(constant, new.truth) - log_loss(predicted, new.truth)
     cut = choose_cut(judged, held_out_probabilities(judged), "precision", WANTED)
-    kept = predicted >= cut.lowest
+    kept = predicted >= (np.inf if cut.threshold is None else cut.threshold)
     relevant = float(new.truth[kept].sum())
     true_precision = relevant / kept.sum() if kept.any() else float("nan")
     true_recall = relevant / float(new.truth.sum())

@@ -61,7 +61,6 @@ def maps(rng: np.random.Generator) -> Iterator[tuple[str, cr.CalibrationMap]]:
     many = rng.normal(size=400_000)
     outcomes = rng.random(len(many)) < 1 / (1 + np.exp(-many))
     yield "Isotonic, 400,000 rows", cr.Isotonic().fit(many, outcomes)
-    yield "CenteredIsotonic, 400,000 rows", cr.CenteredIsotonic().fit(many, outcomes)
 
 
 def maps_with_a_column(

@@ -13,11 +13,11 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from tests.shown_world import ShownWorld, make_shown_world
 
 import calibrank as cr
 from calibrank.anchoring import assume_rate_from_activity, to_assumed_rate
-from calibrank.data import Positives, make_shown_world, population_negatives, with_negatives
-from calibrank.data.simulated import ShownWorld
+from calibrank.data import Positives, population_negatives, with_negatives
 from calibrank.propensity import Exposure, Popularity
 
 SELECTIONS = {"mild": 0.4, "medium": 1.0, "strong": 1.6}

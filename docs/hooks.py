@@ -90,14 +90,12 @@ def reference() -> Iterator[str]:
         if not command.members:
             description, _, example = command.text.partition("\n\nExample: ")
             yield from (f"## {command.title}", "", description, "", "```sh", example, "```", "")
-            yield from ("| option | default | description |", "|---|---|---|")
+            yield from ("| option | description |", "|---|---|")
             yield from map(_row, command.options)
             yield ""
 
 
 def _row(option: Option) -> str:
     names = ", ".join(f"`{name}`" for name in option.names)
-    default = option.shown_default
-    shown = default if default in ("", "required") else f"`{default}`"
-    text = option.description.replace("|", "\\|")
-    return f"| {names} | {shown} | {text} |"
+    text = option.full_help.replace("|", "\\|")
+    return f"| {names} | {text} |"

@@ -28,7 +28,6 @@ CALIBRATORS: tuple[Calibrator, ...] = (
     cr.Sigmoid(),
     cr.Histogram(bins=7),
     cr.Isotonic(),
-    cr.CenteredIsotonic(),
     cr.BBQ(bins=(3, 8)),
     cr.Spline(knots=12),
     cr.Platt(),
@@ -45,7 +44,7 @@ MODELS: tuple[cr.Model, ...] = (
     cr.Spline(knots=12) + cr.Level("city", slopes=False),
     cr.Beta() + cr.Smooth("price", knots=4),
     cr.Platt() + cr.Level("country") + cr.Smooth("price", knots=3),
-    cr.CenteredIsotonic() + cr.Level("country", "city") + cr.Smooth("price", knots=2),
+    cr.Gamma() + cr.Level("country", "city") + cr.Smooth("price", knots=2),
 )
 """A model for each way of fitting terms: from sums, and jointly."""
 GROUPED: tuple[cr.Model, ...] = (

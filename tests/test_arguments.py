@@ -12,7 +12,7 @@ import calibrank as cr
 from calibrank import data, export, metrics, propensity
 from calibrank._internal.arguments import path_of, real, seeded, shown, text, whole
 from calibrank.anchoring import PropensityModel, undo_undersampling
-from calibrank.metrics import NDCG, Miscalibration, corp
+from calibrank.metrics import NDCG, Miscalibration
 from calibrank.tables import Index, Interactions
 
 RNG = np.random.default_rng(0)
@@ -59,7 +59,6 @@ NUMBERS: dict[str, Callable[[Any], object]] = {
     "level": lambda value: FITTED.interval(SCORES, level=value),
     "level ": lambda value: cr.bootstrap(cr.Brier(), PROBABILITIES, LABELS, USERS, level=value),
     "fraction": data.RandomSplit,
-    "factor": lambda value: SUMMARY * value,
     "ridge": lambda value: propensity.Logistic([[1.0]], [[1.0]], ridge=value),
 }
 SEEDS: dict[str, Callable[[Any], object]] = {
@@ -77,16 +76,14 @@ OBJECTS: dict[str, Callable[[Any], object]] = {
     "fitted    ": lambda value: export.to_sql(value, "duckdb"),
     "fitted     ": export.to_json,
     "metric": lambda value: cr.bootstrap(value, PROBABILITIES, LABELS, USERS),
-    "score": lambda value: corp(PROBABILITIES, LABELS, value),
-    "score ": Miscalibration,
+    "score": Miscalibration,
     "binning": lambda value: cr.reliability(PROBABILITIES, LABELS, value),
     "candidates": lambda value: cr.Auto((value,)),
     "calibrator": lambda value: cr.fit_with_sensitivity(value, SCORES, LABELS, PROBABILITIES),
     "summary": lambda value: cr.Platt().fit_summary(value),
     "other": lambda value: cr.SummaryBuilder().merge(value),
-    "a sum": lambda value: SUMMARY + value,
-    "a difference": lambda value: SUMMARY - value,
-    "a sum ": lambda value: sum([SUMMARY, value]),
+    "other ": lambda value: SUMMARY + value,
+    "other  ": lambda value: sum([SUMMARY, value]),
     "scores": lambda value: data.make_world(100, value),
     "interactions": lambda value: data.RandomSplit().divide(value),
 }
@@ -189,7 +186,7 @@ def test_infinite_labels_are_refused() -> None:
 def test_undersampling_is_undone_once() -> None:
     once = undo_undersampling(FITTED, 0.1)
     assert once.record.negatives_kept == 0.1
-    with pytest.raises(cr.DataError, match=r"\(kept=0\.1\) was undone before\. Undo it once\."):
+    with pytest.raises(cr.DataError, match=r"got one that undid kept=0\.1\."):
         undo_undersampling(once, 0.1)
 
 

@@ -9,7 +9,7 @@ import calibrank as cr
 from calibrank.maps import Curve, RescaleCurve
 from calibrank.metrics import NDCG, Better
 from calibrank.propensity import FittedPropensity, Popularity, Random
-from calibrank.propensity.propensity import Constant
+from calibrank.propensity.estimators import ByRating
 from calibrank.tables import Interactions
 from tests.checks import check_calibrator, check_map, check_metric, check_propensity, needs_users
 from tests.members import CALIBRATORS, METRICS, PROPENSITIES, PROPENSITY_SIZE, name
@@ -191,7 +191,16 @@ class Zero:
     """Never observed."""
 
     def fit(self, interactions: Interactions) -> FittedPropensity:
-        return Constant(0.0)
+        return ByRating(np.zeros(0), np.zeros(0), 0.0)
+
+
+class Drawn:
+    """Another propensity in every fit."""
+
+    rng = np.random.default_rng(0)
+
+    def fit(self, interactions: Interactions) -> FittedPropensity:
+        return Random(self.rng)
 
 
 class UnseenIsMissing(FittedPropensity):
@@ -213,7 +222,7 @@ class FirstRowOnly(Popularity):
     __slots__ = ()
 
     def fit(self, interactions: Interactions) -> FittedPropensity:
-        return Constant(1 / (1 + float(interactions.items[0])))
+        return ByRating(np.zeros(0), np.zeros(0), 1 / (1 + float(interactions.items[0])))
 
 
 @pytest.mark.parametrize(
@@ -222,7 +231,7 @@ class FirstRowOnly(Popularity):
         (Zero(), r"propensities lie in \(0, 1\], on example 0 of seed 0: .* got 0.0 for pair 0"),
         (UnseenIsMissing(np.zeros(0)), r"must lie in \(0, 1\], got nan"),
         (FirstRowOnly(), "permuting the log changes nothing"),
-        (Random(np.random.default_rng(0)), "fit and predict are deterministic"),
+        (Drawn(), "fit and predict are deterministic"),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -11,13 +11,7 @@ import pytest
 
 import calibrank as cr
 from calibrank import errors
-from calibrank.errors import (
-    ClippedScoresWarning,
-    DroppedRowsWarning,
-    FlatMapWarning,
-    Setting,
-    remedy_text,
-)
+from calibrank.errors import DroppedRowsWarning, FlatMapWarning, Setting, remedy_text
 
 CLASSES = [
     value
@@ -40,7 +34,7 @@ def test_every_class_is_an_error_or_a_warning_by_name_and_base() -> None:
             assert issubclass(kind, cr.CalibrankError)
 
 
-@pytest.mark.parametrize("kind", [FlatMapWarning, DroppedRowsWarning, ClippedScoresWarning])
+@pytest.mark.parametrize("kind", [FlatMapWarning, DroppedRowsWarning])
 def test_one_filter_silences_all_warnings(kind: type[Warning]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -127,12 +127,10 @@ def test_a_broadcast_total_is_not_taken_for_unit_weights() -> None:
 @pytest.mark.parametrize(
     "rows", [slice(1, 3), np.array([False, True, True, False]), np.array([1, 2])]
 )
-def test_selected_rows_keep_kind_and_flags(rows: Any) -> None:
+def test_selected_rows_keep_kind_and_flag(rows: Any) -> None:
     evidence = cr.ips(LABELS, PROPENSITY).rows(rows)
     assert masses(evidence) == ([0, 4], [1, 1])
-    assert (evidence.kind, evidence.unit_weights, evidence.no_positives) == ("ips", True, False)
-    zeros = cr.Evidence.trusted(np.zeros(4), np.ones(4), "ips", no_positives=True)
-    assert zeros.rows(rows).no_positives
+    assert (evidence.kind, evidence.unit_weights) == ("ips", True)
 
 
 def test_float32_weights_are_converted_to_float64() -> None:

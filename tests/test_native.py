@@ -199,10 +199,6 @@ def test_a_scalar_that_is_not_a_number_is_refused() -> None:
         fitted_map().scalar()(NotANumber())  # type: ignore[arg-type]  # that is the test
 
 
-def test_every_scalar_has_the_same_compiled_function() -> None:
-    assert native.scalar_probability() is native.scalar_probability()
-
-
 # --- damaged maps ------------------------------------------------------------------------------
 
 

@@ -63,7 +63,7 @@ def test_calibrators_terms_and_evidence_are_exported_and_the_rest_is_in_its_pack
         *(terms.Group, terms.Level, terms.Position, terms.Smooth),
         *registry.EVIDENCE.values(),
     ]
-    assert len(members) > 20
+    assert len(members) > 18
     for member in members:
         assert getattr(calibrank, member.__name__, None) is member
     for member in registry.METRICS.values():
@@ -80,10 +80,9 @@ def test_the_demo_runs_and_its_map_is_right(tmp_path: Path) -> None:
     demo = ["-m", "calibrank", "demo", "--pairs", "20000", "--out", "demo"]
     result = run("-W", "error", *demo, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert "reloaded: the same probabilities" in result.stdout
     for method in ("MinMax", "Isotonic", "Gaussian", "GammaGaussian"):
         assert method in result.stdout
-    for file in ("reliability.png", "functions.png", "map.json"):
+    for file in ("reliability.png", "map.json"):
         assert (tmp_path / "demo" / file).stat().st_size > 500
     assert calibrank.load(tmp_path / "demo" / "map.json").predict([0.0]) < 0.1
 

@@ -79,17 +79,10 @@ def missing_extras() -> Iterator[tuple[str, str]]:
 
 def test_the_extra_that_an_error_recommends_installs_the_package() -> None:
     named = set(missing_extras())
-    assert ("pooch", "data") in named
+    assert ("pyarrow", "cli") in named
     assert len(named) > 6
     for package, extra in named:
         assert MODULES.get(package, package) in installed_by(EXTRAS[extra])
-
-
-def test_downloads_have_the_package_of_their_progress_bar() -> None:
-    source = (ROOT / "src" / "calibrank" / "data" / "download.py").read_text(encoding="utf-8")
-    if "progressbar=True" in source:  # pooch refuses it without tqdm
-        assert "tqdm" in installed_by(EXTRAS["data"])
-        assert "tqdm" in installed_by(EXTRAS["all"])
 
 
 def test_users_see_no_extra_for_developers() -> None:

@@ -152,7 +152,6 @@ def test_maps_and_summaries_replace_the_files_they_were_loaded_from(
 
 @on_linux
 def test_a_model_replaces_the_files_it_was_loaded_from(tmp_path: Path, refused: list[str]) -> None:
-    pytest.importorskip("safetensors")
     from calibrank.scorers import InnerProduct, SavedModel
     from calibrank.tables import Index
 

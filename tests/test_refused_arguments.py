@@ -17,15 +17,13 @@ import calibrank as cr
 from calibrank import adapters, data, export, frames, plots, propensity, search
 from calibrank._internal.json import digest_of
 from calibrank.anchoring.activity import AssumedRate, to_assumed_rate
-from calibrank.anchoring.known_rate import compare_with_constant
 from calibrank.decisions import Threshold
-from calibrank.experiment.scored import Scored, ScoredPairs
-from calibrank.experiment.statistics import Results
+from calibrank.experiment.results import read_rows
 from calibrank.maps.format import load, parse
 from calibrank.metrics import multicalibration_test
-from calibrank.monitor import Day, Store, check, digest_of_map, refit, score_drift, window_of
+from calibrank.monitor import Day, Store, check, refit, window_of
 from calibrank.sklearn import CalibratedRanker
-from calibrank.tables import Interactions, ScoreTable
+from calibrank.tables import ScoreTable
 from calibrank.tabular.labels import Counts, parse_rule
 
 RNG = np.random.default_rng(0)
@@ -34,7 +32,6 @@ LABELS = (RNG.random(60) < 1 / (1 + np.exp(-SCORES))).astype(float)
 USERS = np.repeat(np.arange(12), 5)
 FITTED = cr.Platt().fit(SCORES, LABELS)
 MOVED = cr.to_base_rate(FITTED, 0.2, SCORES)
-LOG = Interactions(USERS, np.tile(np.arange(5), 12), LABELS)
 CURVE = cr.reliability(FITTED.predict(SCORES), LABELS)
 
 DAY = Day.of(FITTED, SCORES, LABELS, date="2026-01-01")
@@ -65,14 +62,8 @@ OBJECTS: dict[str, Callable[[Any], object]] = {
     "calibrator": lambda value: fit_ranker(calibrator=value),
     "estimator": lambda value: fit_ranker(estimator=value),
     "panels": lambda value: plots.reliability_grid(value, "title"),
-    "panels ": lambda value: plots.score_distributions(value, "title"),
-    "panels  ": lambda value: plots.bars_of_gaps(value, "title", "rate"),
-    "panels   ": lambda value: plots.grouped_bars(value, "title", "rate"),
-    "panels    ": lambda value: plots.lines_with_bands(value, "title", "rate"),
-    "users": lambda value: plots.top_lists(value, "title"),
-    "curves": lambda value: plots.fitted_functions(SCORES, value, None, "title"),
+    "curves": lambda value: plots.fitted_functions(SCORES, value, "title"),
     "assumed": lambda value: to_assumed_rate(FITTED, value, SCORES),
-    "fitted": lambda value: compare_with_constant(value, SCORES),
     "a term": lambda value: cr.Gaussian() + value,
     "a term ": lambda value: cr.anchor(FITTED, SCORES, LABELS, RANKS, terms=[value]),
     "slopes": lambda value: cr.Level("country", slopes=value),
@@ -84,22 +75,17 @@ OBJECTS: dict[str, Callable[[Any], object]] = {
     "a day to add": lambda value: DAY + value,
     "fitted ": lambda value: refit(value, DAY),
     "window": lambda value: refit(FITTED, value),
-    "calibrator ": lambda value: refit(FITTED, DAY, value),
     "segments": lambda value: multicalibration_test(FITTED.predict(SCORES), LABELS, value),
     "run": lambda value: search.judged_rows(value, {}, None),
-    "run ": lambda value: search.to_trec(value, SCORES),
+    "run ": lambda value: search.encode_run(Path("o"), value, SCORES),
     "relevant": lambda value: search.judged_rows(RUN, {}, value),
     "judged": search.fit_judged,
     "judged ": lambda value: search.choose_cut(value, SCORES, "precision", 0.5),
     "judged  ": search.held_out_probabilities,
     "judged   ": search.held_out_constant,
     "judged    ": lambda value: search.held_out_losses(value, SCORES),
-    "judged     ": lambda value: search.held_out_errors(value, SCORES),
-    "judged      ": lambda value: search.chance_eces(value, SCORES),
     "judged       ": lambda value: search.anchor_judged(FITTED, value),
     "probabilities ": lambda value: search.held_out_losses(JUDGED, value),
-    "probabilities  ": lambda value: search.chance_eces(JUDGED, value),
-    "pool": lambda value: search.judged_rows(RUN, GRADES, None, [value]),
     "evidence": lambda value: search.Judged(USERS, USERS, SCORES, LABELS, value, "all"),
     "cutoff": lambda value: adapters.langchain_compressor(value, "score"),
     "cutoff ": adapters.haystack_component,
@@ -108,12 +94,10 @@ OBJECTS: dict[str, Callable[[Any], object]] = {
         adapters.Cutoff(FITTED), 3 if isinstance(value, str) else value
     ),
     "outputs": lambda value: adapters.CrossEncoder(len, value),
-    "fitted  ": digest_of_map,
-    "old": lambda value: score_drift(FITTED, value, DAY),
-    "rows": lambda value: adapters.from_nested(FITTED, [value]),
+    "fitted  ": lambda value: Day.of(value, SCORES, date="2026-01-05"),
     "a range of base rates": lambda value: cr.to_base_rate(FITTED, 0.2, SCORES, rate_range=value),
     "score": lambda value: FITTED.scalar()("x" if isinstance(value, int) else value),
-    "probabilities": lambda value: search.to_trec(RUN, value),
+    "probabilities": lambda value: search.encode_run(Path("o"), RUN, value),
 }
 
 
@@ -129,7 +113,6 @@ PATHS: dict[str, Callable[[Any], object]] = {
     "folder ": data.load_kuairec,
     "folder  ": data.load_kuairand,
     "folder   ": data.load_yahoo_r3,
-    "folder    ": lambda value: data.fetch("coat", value),
     "train": data.load_table,
     "test": lambda value: data.load_table("t.csv", value),
 }
@@ -150,13 +133,9 @@ REFUSED: dict[str, Callable[[], object]] = {
     "sample_weight must be real numbers": lambda: CalibratedRanker().fit(
         SCORES[:, None], LABELS, ["a"] * 60
     ),
-    "cv must be a number of folds": lambda: fit_ranker(cv="5"),
-    "cv must be at least 2 folds, got -1": lambda: fit_ranker(cv=-1),
     "title must be of type str": lambda: plots.reliability_grid({"a": {"b": CURVE}}, 5),
-    "shape must be a tuple": lambda: export.to_onnx(FITTED, shape="rows"),
+    "shape must be of type tuple": lambda: export.to_onnx(FITTED, shape="rows"),
     "shape must be a whole number, 1": lambda: export.to_onnx(FITTED, shape=("rows", 0)),
-    "name must be a string": lambda: data.fetch(["coat"]),
-    "liked_above must be a finite number": lambda: data.load_coat("x", float("nan")),
     "score must be a string": lambda: frames.summarize(FRAME, score=None),
     "evidence must be a function": lambda: frames.summarize(FRAME, evidence="ips"),
     "propensity must lie in": lambda: ScoreTable(USERS, USERS, SCORES, LABELS, np.full(60, np.nan)),
@@ -180,23 +159,16 @@ REFUSED: dict[str, Callable[[], object]] = {
     "kind must be at most 255 printable": lambda: cr.Evidence([1.0], [1.0], "\x1b[31m"),
     "bins must be a tuple": lambda: cr.BBQ(b"ab"),
     "seed must be a whole number": lambda: data.RandomSplit(seed=-1),
-    "seed must be a whole number, 0": lambda: data.LeaveOneOut(seed=-1),
-    "scores must be real numbers, got text such as '0.5'": lambda: FITTED.predict(
+    "seed must be a whole number, 0": lambda: data.RandomSplit(seed=-1),
+    "scores must be real numbers, got '0.5'": lambda: FITTED.predict(
         np.array(["0.5"], dtype=object)
     ),
-    "labels must be real numbers, got text": lambda: cr.naive(pd.Series(["1", "0"], dtype=object)),
-    "factor must be finite and above 0": lambda: propensity.propensity_bias(
-        [0.5], [1], [float("inf")]
-    ),
-    "probabilities must lie strictly between 0 and 1": lambda: propensity.propensity_bias(
-        [1.0, 0.5], [1, 0], 2
-    ),
+    "labels must be real numbers, got '1'": lambda: cr.naive(pd.Series(["1", "0"], dtype=object)),
     "by_user must be of type bool": lambda: propensity.Exposure(by_user="no"),
     "ranks must be whole numbers from 1 to 1,000,000": lambda: propensity.Position([1.0]).predict(
         [1e300]
     ),
     "items must hold at least one row": lambda: propensity.estimate_position([], [], []),
-    "standard_errors must be finite": lambda: propensity.Position([1.0], [float("nan")]),
     "rate must lie within its band": lambda: AssumedRate(0.5, 0.1, 0.3, ("Frank",)),
     "distinct must be a whole number": lambda: cr.Summary.of(SCORES, LABELS, distinct=0),
     "a rule for positives must be of type str": lambda: parse_rule(4),
@@ -217,7 +189,6 @@ REFUSED: dict[str, Callable[[], object]] = {
         [1.0, np.nan, *SCORES[2:]]
     ),
     "folds must be a whole number, 2 to": lambda: search.held_out_constant(JUDGED, 0),
-    "draws must be a whole number, 1 to": lambda: search.chance_eces(JUDGED, LABELS, 10**18),
     "depth must be a whole number": lambda: RUN.first(-1),
     "sizes must be a list of whole numbers, got 50": lambda: search.plan_judgements(
         FITTED, RUN, 50
@@ -226,9 +197,10 @@ REFUSED: dict[str, Callable[[], object]] = {
         TOP, SCORES, LABELS, date="2026-01-01", columns={"x": SCORES}
     ),
     "sizes must hold at least one": lambda: search.plan_judgements(FITTED, RUN, ()),
-    "kept must have one boolean": lambda: search.to_trec(RUN, LABELS, np.ones(3, dtype=bool)),
+    "kept must have one boolean": lambda: search.encode_run(
+        Path("o"), RUN, LABELS, np.ones(3, dtype=bool)
+    ),
     "items must have one row per user": lambda: adapters.from_lists(FITTED, [1], [[1]], 0.5),
-    "entries must be an item and a score": lambda: adapters.from_nested(FITTED, [(1, [3])]),
     "score must be": lambda: FITTED.scalar()(Decimal("nan")),  # type: ignore[arg-type]
     "path must be text that can be encoded": lambda: load("\ud800"),
     "column 'c' must be without masked": lambda: fit_country(np.ma.masked_array(USERS, USERS == 3)),
@@ -281,55 +253,4 @@ def test_files_of_other_rows_are_refused(tmp_path: Path, content: bytes | None) 
     else:
         file.write_bytes(content)
     with pytest.raises(cr.DataError, match=r"rows.parquet must (be a Parquet file|have the col)"):
-        Results.read([file])
-
-
-def scored() -> Scored:
-    pairs = ScoredPairs(LOG, SCORES, np.full(60, 0.5), np.ones(60))
-    return Scored(LOG, SCORES, {"ips": pairs})
-
-
-def test_saved_scores_are_read_as_they_were_written(tmp_path: Path) -> None:
-    file = tmp_path / "scores.npz"
-    scored().save(file)
-    found = Scored.load(file)
-    np.testing.assert_array_equal(found.test_scores, SCORES)
-    np.testing.assert_array_equal(found.calibration["ips"].propensity, np.full(60, 0.5))
-    assert found.test.n_users == LOG.n_users
-
-
-def damaged(arrays: dict[str, Any], name: str, values: Any) -> dict[str, Any]:
-    return {**arrays, name: values}
-
-
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("ips_propensity", np.full(60, np.nan)),
-        ("ips_weights", -np.ones(60)),
-        ("test_scores", np.ones(3)),
-        ("test_labels", np.full(60, 7.0)),
-        ("sizes", np.array([1, 1])),
-        ("losses", np.array(["other"])),
-        ("ips_scores", np.array([{"a": 1}] * 60, dtype=object)),
-    ],
-)
-def test_damaged_scores_are_refused(tmp_path: Path, name: str, values: Any) -> None:
-    file = tmp_path / "scores.npz"
-    scored().save(file)
-    with np.load(file) as saved:
-        arrays: dict[str, Any] = dict(saved)
-    np.savez_compressed(file, **damaged(arrays, name, values))
-    with pytest.raises(cr.DataError, match=r"must be scores that calibrank saved, got .*Delete it"):
-        Scored.load(file)
-
-
-def test_scores_that_unpack_to_more_than_any_run_has_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "scores.npz"
-    np.savez_compressed(file, test_scores=np.zeros(10**6))
-    assert file.stat().st_size < 10**5
-    monkeypatch.setattr("calibrank.experiment.scored._LARGEST_FILE", 10**5)
-    with pytest.raises(cr.DataError, match=r"it unpacks to 8,000,128 bytes, more than"):
-        Scored.load(file)
+        read_rows(file)

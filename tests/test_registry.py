@@ -105,19 +105,6 @@ def test_every_exporter_is_registered() -> None:
     assert set(registry.EXPORTERS.values()) == exporters
 
 
-def test_every_command_is_registered() -> None:
-    pytest.importorskip("rich")
-    from calibrank.cli.app import COMMANDS
-
-    cli = import_module("calibrank.cli")
-    commands = set()
-    for name, module in modules_of(cli).items():
-        if name in own_functions(module):
-            commands.add(name)
-    named = {name.split()[0] for name in COMMANDS if name}
-    assert named == commands | {"search"}  # a group of commands
-
-
 def test_every_model_is_registered() -> None:
     models = import_module("calibrank.models")
     exported = concrete_subclasses(models, models.Model)

@@ -63,5 +63,6 @@ def test_a_rule_holds_for_tensors_as_well(role: str) -> None:
 @pytest.mark.parametrize("role", COLUMN_RULES)
 def test_the_range_is_that_of_the_valid_values(role: str) -> None:
     rule = COLUMN_RULES[role]
-    assert rule.low == min(VALID[role]) or (rule.excludes_low and rule.low < min(VALID[role]))
-    assert rule.high == max(VALID[role]) or (rule.excludes_high and rule.high > max(VALID[role]))
+    low, high = min(VALID[role]), max(VALID[role])
+    assert rule.low == low or (rule.interval[0] == "(" and rule.low < low)
+    assert rule.high == high or (rule.interval[-1] == ")" and rule.high > high)

@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("sklearn")
 
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -22,7 +22,6 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import calibrank as cr
 from calibrank.data import make_world
-from calibrank.metrics import LogLossGain
 from calibrank.sklearn import CalibratedRanker
 
 
@@ -135,56 +134,12 @@ def test_out_of_fold_scores_are_those_of_scikit_learn(cv) -> None:
 def test_folds_that_are_no_partition_are_refused() -> None:
     features, labels, _ = rows_with_users()
     model = LogisticRegression()
-    with pytest.raises(ValueError, match=r"cv must be at least 2 folds, got 1\. If the estimator"):
-        CalibratedRanker(cr.Platt(), model, cv=1).fit(features, labels)
-    with pytest.raises(ValueError, match="cv must hold out every row exactly once, got"):
+    with pytest.raises(ValueError, match="only works for partitions"):
         CalibratedRanker(cr.Platt(), model, ShuffleSplit(3)).fit(features, labels)
-    with pytest.raises(ValueError, match="cv must leave both classes in every fold's training"):
+    with pytest.raises(ValueError, match="at least 2 classes"):
         CalibratedRanker(cr.Platt(), model, KFold(2)).fit(features[:8], [0] * 4 + [1] * 4)
-
-
-class _GroupRanker(BaseEstimator):
-    """A ranker with the signature of LGBMRanker (`group`) that keeps what it was fitted on."""
-
-    def fit(self, X, y, group=None):
-        assert group is not None, "rankers need groups"
-        assert group.sum() == len(X)
-        self.sizes_ = group
-        self.weights_ = np.linalg.lstsq(X, y - y.mean(), rcond=None)[0]
-        # A user's rows are consecutive: the last feature is the user.
-        ends = np.cumsum(group)
-        for start, end in zip(ends - group, ends, strict=True):
-            assert len(np.unique(X[start:end, -1])) == 1
-        return self
-
-    def predict(self, X):
-        return X @ self.weights_
-
-
-class _QueryRanker(_GroupRanker):
-    """A ranker with the signature of XGBRanker: sorted query ids."""
-
-    def fit(self, X, y, *, group=None, qid=None):
-        assert group is None
-        assert (np.diff(qid) >= 0).all()
-        return super().fit(X, y, group=np.unique(qid, return_counts=True)[1])
-
-
-@pytest.mark.filterwarnings("ignore:The groups parameter is ignored by KFold")
-@pytest.mark.parametrize("ranker", [_GroupRanker(), _QueryRanker()])
-@pytest.mark.parametrize("cv", [3, GroupKFold(3), KFold(3)])
-def test_a_ranker_gets_the_groups_of_every_fold(ranker, cv) -> None:
-    features, labels, users = rows_with_users()
-    features = np.column_stack([features, users])
-    names = np.array([f"user {user}" for user in users])
-    calibrated = CalibratedRanker(cr.Platt(), ranker, cv).fit(features, labels, groups=names)
-    assert len(calibrated.estimator_.sizes_) == 60
-    probabilities = calibrated.predict_proba(features)[:, 1]
-    assert cr.ECE()(probabilities, labels) < 0.06
-    with pytest.raises(ValueError, match="groups must be given for _"):
-        CalibratedRanker(cr.Platt(), ranker).fit(features, labels)
-    with pytest.raises(ValueError, match="groups must have one value per row, got shape"):
-        CalibratedRanker(cr.Platt(), ranker).fit(features, labels, groups=[600, 600])
+    with pytest.raises(ValueError, match="Expected `cv` as an integer"):
+        CalibratedRanker(cr.Platt(), cv="five").fit(features[:, :1], labels)
 
 
 def test_with_groups_a_number_of_folds_keeps_groups_together() -> None:
@@ -193,24 +148,6 @@ def test_with_groups_a_number_of_folds_keeps_groups_together() -> None:
     expected = CalibratedRanker(cr.Platt(), model, GroupKFold(3))
     found = CalibratedRanker(cr.Platt(), model, 3).fit(features, labels, groups=users)
     assert found.map_ == expected.fit(features, labels, groups=users).map_
-
-
-@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
-@pytest.mark.parametrize(
-    ("package", "name", "settings"),
-    [
-        ("lightgbm", "LGBMRanker", {"n_estimators": 10, "verbose": -1, "num_threads": 1}),
-        ("xgboost", "XGBRanker", {"n_estimators": 10, "nthread": 1}),
-    ],
-)
-def test_rankers_of_other_libraries_are_calibrated(package, name, settings) -> None:
-    library = pytest.importorskip(package)
-    features, labels, users = rows_with_users()
-    ranker = getattr(library, name)(**settings)
-    calibrated = CalibratedRanker(cr.Platt(), ranker, cv=3).fit(features, labels, groups=users)
-    new_features, new_labels, _ = rows_with_users(seed=1)
-    probabilities = calibrated.predict_proba(new_features)[:, 1]
-    assert LogLossGain()(probabilities, new_labels) > 0.03
 
 
 def test_a_frozen_model_is_not_fitted_again() -> None:
@@ -250,7 +187,7 @@ def test_terms_read_columns_of_a_dataframe() -> None:
     assert (with_estimator.predict(frame) == labels).mean() > 0.6
     with pytest.raises(cr.DataError, match="X must be a dataframe with 'country'"):
         CalibratedRanker(model).fit(rows["x"][:, None], labels)
-    with pytest.raises(cr.DataError, match="X must have the column 'country', which a term needs"):
+    with pytest.raises(cr.DataError, match="which the terms need, got 'x'"):
         alone.predict_proba(frame[["x"]])
 
 

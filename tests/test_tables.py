@@ -68,8 +68,8 @@ def test_columns_of_different_length_are_refused() -> None:
         Interactions([1, 2], [1])
     with pytest.raises(cr.DataError, match="times must have one value per row"):
         Interactions([1, 2], [1, 1], times=[3])
-    with pytest.raises(cr.DataError, match="groups must have one value per row"):
-        ScoreTable([1, 2], [1, 1], [0.1, 0.2], [0, 1], groups=["a"])
+    with pytest.raises(cr.DataError, match="weights must have one value per row"):
+        ScoreTable([1, 2], [1, 1], [0.1, 0.2], [0, 1], weights=[1])
 
 
 def test_a_score_table_gives_evidence_by_its_columns() -> None:
@@ -106,7 +106,7 @@ def test_an_index_finds_known_ids_and_refuses_others() -> None:
 
 
 def test_an_index_refuses_ids_of_another_kind() -> None:
-    expected = r"users must be ids as in training \(int64\), got <U1\. Convert them\."
+    expected = r"users must be ids as in the log \(int64\), got <U1\. Convert them\."
     with pytest.raises(cr.DataError, match=expected):
         Index.of([1, 2]).rows("users", ["1"])
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calibrank.cli import commands, search_commands
-from calibrank.cli.parse import COMMANDS, Command, Number, OneOf, Option, Whole, path
+from calibrank.cli.parse import COMMANDS, Command, Number, OneOf, Option, path
 
 DECLARED = (commands, search_commands)  # importing them fills COMMANDS
 
@@ -39,24 +39,25 @@ CODES = {0, 2, 3, 4, 5, 6, 7}
 # What succeeds, so that one thing at a time can be wrong.
 GOOD = {
     "train": ["log.csv", "-o", OUT, "--epochs", "1", "--dim", "2"],
-    "score": ["model", "log.csv", "-o", OUT + ".csv"],
+    "score": ["model", "log.csv", "-o", OUT + ".csv", "--to", "points"],
     "diagnose": ["log.csv", "--item", "item_id"],
     "fit": ["log.csv", "--item", "item_id", "-o", OUT + ".json"],
     "anchor": ["map.json", "log.csv", "-o", OUT + ".json"],
     "apply": ["map.json", "log.csv", "-o", OUT + ".csv"],
     "evaluate": ["log.csv", "--map", "map.json"],
-    "compare": ["log.csv", "--user", "user_id"],
+    "compare": ["log.csv", "--user", "user_id", "--item", "item_id"],
     "control": ["log.csv", "--map", "map.json", "--user", "user_id"],
     "inspect": ["map.json"],
     "report": ["log.csv", "--map", "map.json", "-o", OUT + ".html"],
     "monitor": ["days", "--map", "map.json", "--add", "log.csv", "--date", "2026-01-02"],
-    "export": ["map.json", "--to", "sql"],
+    "export": ["map.json", "--to", "sql", "--dialect", "duckdb"],
     "search fit": ["run.trec", "qrels.txt", "-o", OUT + ".json"],
     "search apply": ["map.json", "run.trec", "-o", OUT + ".trec"],
-    "search plan": ["run.trec", "qrels.txt"],
+    "search plan": ["map.json", "run.trec", "-o", OUT + ".csv"],
     "reproduce": ["aaai22", "--from-rows", "rows.parquet", "--out", OUT],
     "demo": ["--pairs", "1000", "--out", OUT],
 }
+AS_MEANT = "as meant"  # it must succeed: otherwise the others test nothing
 NUMBERS = ["", "nan", "inf", "-1", "1e400", "0", "2", "x", "0,5"]
 WHOLES = ["", "-1", "1.5", "x", "99999999999999999999", "0x10"]
 NAMES = ["", "nonsense", "Gaussian;", "a" * 300]
@@ -221,6 +222,7 @@ def cases_of(command: Command, tables: list[str], maps: list[str]) -> Iterator[C
     def case(what: str, arguments: list[str]) -> Case:
         return Case(command.name, what, tuple(arguments))
 
+    yield case(AS_MEANT, good)
     yield case("nothing given", [])
     yield case("unknown option", [*good, "--nonsense"])
     yield case("option without value", [*good, command.options[-2].names[0]])
@@ -229,7 +231,7 @@ def cases_of(command: Command, tables: list[str], maps: list[str]) -> Iterator[C
         if option.is_argument or option.kind is bool:
             continue
         for value in values_for(option):
-            given = [value] * option.n_values
+            given = [value] * len(option.values)
             yield case(f"{option.names[0]} {value[:40]!r}", [*good, option.names[0], *given])
     for at, word in enumerate(good):
         replacements = maps if word == "map.json" else tables if word == "log.csv" else []
@@ -252,9 +254,7 @@ def cases_of(command: Command, tables: list[str], maps: list[str]) -> Iterator[C
 def values_for(option: Option) -> list[str]:
     """Bad values of an option's kind."""
     if isinstance(option.kind, Number):
-        return NUMBERS
-    if isinstance(option.kind, Whole):
-        return WHOLES
+        return WHOLES if option.kind.is_whole else NUMBERS
     if isinstance(option.kind, OneOf):
         return NAMES
     return PATHS if option.kind is path else TEXTS
@@ -329,6 +329,7 @@ def print_totals(cases: list[Case], results: list[str], *, verbose: bool) -> int
     failures = 0
     for case, result in zip(cases, results, strict=True):
         failed = result not in {"refused", "handled"}
+        failed |= case.what == AS_MEANT and result != "handled"
         failures += failed
         if failed or verbose:
             print(f"{result}: calibrank {case.command} {' '.join(case.arguments)[:150]}")

@@ -15,6 +15,7 @@ class Refusal(NamedTuple):
     """Two parts that are refused together: the reason, and what to do instead."""
 
     first: str
+    """One or more names, divided by commas."""
     second: str
     reason: str
     remedy: str
@@ -83,46 +84,16 @@ REFUSED = (
         "Use to_sql, or fitted.without_terms().",
     ),
     Refusal(
-        "a curve that is no sigmoid",
-        "Lucene",
-        "its sigmoid has two parameters",
-        "Fit Platt(), or use to_painless.",
+        "Smooth, Position, Group, several levels",
+        "refit",
+        "the store of days keeps sums by the levels of one term, and these need rows",
+        "Fit or anchor again on the rows.",
     ),
     Refusal(
-        "Smooth",
+        "weighted evidence, a rate assumed from activity",
         "refit",
-        "the store of days keeps sums, and a function of a number needs rows",
-        "Fit again on the rows.",
-    ),
-    Refusal(
-        "Group",
-        "refit",
-        "the store of days keeps sums, and groups need rows",
-        "Fit again on the rows.",
-    ),
-    Refusal(
-        "Position",
-        "refit",
-        "the store of days has no lists, whose first positions have a curve of their own",
-        "Anchor again on the rows.",
-    ),
-    Refusal(
-        "several levels",
-        "refit",
-        "the store of days keeps sums by one level, and levels that cross need rows",
-        "Fit again on the rows.",
-    ),
-    Refusal(
-        "weighted evidence",
-        "refit",
-        "the store of days has labels and no propensities",
+        "the store of days has labels, and neither propensities nor the activity of users",
         "Fit again on the log, or anchor the map on the labels of the days.",
-    ),
-    Refusal(
-        "a rate assumed from activity",
-        "refit",
-        "the store of days does not keep how active each user is",
-        "Fit again on the log.",
     ),
 )
 """All refused combinations."""
@@ -130,5 +101,6 @@ REFUSED = (
 
 def refusal(first: str, second: str) -> DataError:
     """The error about two parts of the table."""
-    found = next(each for each in REFUSED if (each.first, each.second) == (first, second))
+    rows = [each for each in REFUSED if each.second == second and first in each.first.split(", ")]
+    found = rows[0]
     return DataError(first, f"not go with {second}: {found.reason}", remedy=found.remedy)

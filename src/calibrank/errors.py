@@ -121,13 +121,5 @@ class DroppedRowsWarning(CalibrankWarning):
     """Rows were dropped because the model gives them no score; the message says how many."""
 
 
-class ClippedScoresWarning(CalibrankWarning):
-    """Many rows share the lowest or highest score: the order of the clipped scores is lost."""
-
-
 class ScoreShiftWarning(CalibrankWarning):
     """New scores do not look like those that a map was fitted on; the message says how far."""
-
-
-class WorseThanConstantWarning(CalibrankWarning):
-    """A map at a known base rate is expected to be worse than that rate for every pair."""

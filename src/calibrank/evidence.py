@@ -39,8 +39,6 @@ class Evidence:
     kind: str
     unit_weights: bool
     """True if every total is known to be 1, so that sums over rows are counts."""
-    no_positives: bool
-    """True if every positive mass is known to be 0, so that no sum of them is needed."""
 
     def __init__(self, positive: Numbers, total: Numbers, kind: str = "given") -> None:
         positive = column("positive", positive)
@@ -58,35 +56,25 @@ class Evidence:
             remedy,
         )
         kind = label("kind", kind, "It names where the evidence comes from.")
-        self._set(positive, total, kind, unit_weights=False, no_positives=False)
+        self._set(positive, total, kind, unit_weights=False)
 
     @classmethod
     def trusted(
-        cls,
-        positive: Floats,
-        total: Floats,
-        kind: str,
-        *,
-        unit_weights: bool = False,
-        no_positives: bool = False,
+        cls, positive: Floats, total: Floats, kind: str, *, unit_weights: bool = False
     ) -> Self:
         """Skip the checks: for code that has already made sure of them.
 
-        The two flags enable faster sums and must be true where they are set; unset, they only
-        mean that nothing is known.
+        The flag enables faster sums; unset, it only means that nothing is known.
         """
         evidence = object.__new__(cls)
-        evidence._set(positive, total, kind, unit_weights=unit_weights, no_positives=no_positives)
+        evidence._set(positive, total, kind, unit_weights=unit_weights)
         return evidence
 
-    def _set(
-        self, positive: Floats, total: Floats, kind: str, *, unit_weights: bool, no_positives: bool
-    ) -> None:
+    def _set(self, positive: Floats, total: Floats, kind: str, *, unit_weights: bool) -> None:
         object.__setattr__(self, "positive", positive)
         object.__setattr__(self, "total", total)
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "unit_weights", unit_weights)
-        object.__setattr__(self, "no_positives", no_positives)
 
     def __len__(self) -> int:
         return len(self.positive)
@@ -97,13 +85,8 @@ class Evidence:
 
     def rows(self, selected: slice | npt.NDArray[Any]) -> Evidence:
         """The evidence of some rows, selected by slice, mask or number."""
-        return Evidence.trusted(
-            self.positive[selected],
-            self.total[selected],
-            self.kind,
-            unit_weights=self.unit_weights,
-            no_positives=self.no_positives,
-        )
+        masses = (self.positive[selected], self.total[selected])
+        return Evidence.trusted(*masses, self.kind, unit_weights=self.unit_weights)
 
 
 Labels: TypeAlias = Numbers | Evidence
@@ -116,7 +99,7 @@ def naive(labels: Numbers, *, weights: Numbers | None = None) -> Evidence:
     >>> naive([1, 0, 0])
     Evidence(3 rows, positive=1, total=3, kind='naive')
     """
-    return _evidence(_labels(labels), None, weights, "naive")
+    return _evidence(_checked("label", "labels", labels), None, weights, "naive")
 
 
 def ips(labels: Numbers, propensity: Numbers, *, weights: Numbers | None = None) -> Evidence:
@@ -127,7 +110,7 @@ def ips(labels: Numbers, propensity: Numbers, *, weights: Numbers | None = None)
     >>> ips([1, 0, 0], [0.5, 0.5, 0.1])
     Evidence(3 rows, positive=2, total=3, kind='ips')
     """
-    return _weighted_labels(ips, _labels(labels), propensity, weights)
+    return _weighted_labels(ips, _checked("label", "labels", labels), propensity, weights)
 
 
 def positive_ips(
@@ -140,7 +123,7 @@ def positive_ips(
     >>> positive_ips([1, 0, 0], [0.5, 0.5, 0.1])
     Evidence(3 rows, positive=2, total=4, kind='positive_ips')
     """
-    return _weighted_labels(positive_ips, _labels(labels), propensity, weights)
+    return _weighted_labels(positive_ips, _checked("label", "labels", labels), propensity, weights)
 
 
 def impressions(
@@ -155,7 +138,7 @@ def impressions(
     >>> impressions([1, 0, 0], [0.5, 0.5, 0.25])
     Evidence(3 rows, positive=2, total=8, kind='impressions')
     """
-    binary = _labels(labels)
+    binary = _checked("label", "labels", labels)
     if propensity is None:
         return _evidence(_as_float64(binary), None, weights, "impressions")
     return _weighted_labels(impressions, binary, propensity, weights)
@@ -179,9 +162,8 @@ def doubly_robust(
     is_shown = ~np.isnan(given)
     binary = np.where(is_shown, given, 0.0)
     require_role("label", "labels", binary)
-    w = _propensity(propensity, len(binary))
-    model = column("outcome", outcome, len(binary))
-    require_role("probability", "outcome", model)
+    w = _checked("propensity", "propensity", propensity, len(binary))
+    model = _checked("probability", "outcome", outcome, len(binary))
     positive = model + np.where(is_shown, (binary - model) / w, 0.0)
     if positive.sum() <= 0:
         raise DataError(
@@ -214,8 +196,7 @@ def soft_evidence(
     >>> soft_evidence(impressions, [0.25, 0.5], [0.5, 1.0], None)
     Evidence(2 rows, positive=1, total=3, kind='impressions')
     """
-    shares = column("labels", labels)
-    require_role("soft label", "labels", shares)
+    shares = _checked("soft label", "labels", labels)
     if function is naive or (function is impressions and propensity is None):
         made = _evidence(shares, None, weights, function.__name__)
     else:
@@ -273,7 +254,7 @@ def undersampling_weights(labels: Numbers, kept: float) -> Floats:
     Evidence(3 rows, positive=2, total=21, kind='ips')
     """
     kept = real("kept", kept, "[1e-12, 1]", "It is the fraction of negatives that was kept.")
-    return np.where(_labels(labels) == 1, 1.0, 1 / kept)
+    return np.where(_checked("label", "labels", labels) == 1, 1.0, 1 / kept)
 
 
 def weighted(labels: Labels, sample_weight: Numbers | None) -> Labels:
@@ -309,15 +290,10 @@ def nonzero_evidence(labels: Labels, rows: int) -> Evidence:
 is_usable = COLUMN_RULES["propensity"].holds
 
 
-def _labels(labels: Numbers) -> Floats:
-    array = column("labels", labels)
-    require_role("label", "labels", array)
-    return array
-
-
-def _propensity(propensity: Numbers, rows: int) -> Floats:
-    array = column("propensity", propensity, rows)
-    require_role("propensity", "propensity", array)
+def _checked(role: str, name: str, values: Numbers, rows: int | None = None) -> Floats:
+    """A column that obeys the rule of its role."""
+    array = column(name, values, rows)
+    require_role(role, name, array)
     return array
 
 
@@ -325,7 +301,8 @@ def _weighted_labels(
     function: EvidenceFunction, labels: Floats, propensity: Numbers | None, weights: Numbers | None
 ) -> Evidence:
     """Evidence of checked labels with propensities that are checked here."""
-    w = _propensity([] if propensity is None else propensity, len(labels))
+    given: Numbers = [] if propensity is None else propensity
+    w = _checked("propensity", "propensity", given, len(labels))
     return _evidence(*_masses(function, labels, w), weights, function.__name__)
 
 
@@ -344,8 +321,7 @@ def _evidence(
     """Check the weights and multiply the masses by them."""
     weight = None
     if weights is not None:
-        weight = column("weights", weights, len(positive))
-        require_role("weight", "weights", weight)
+        weight = _checked("weight", "weights", weights, len(positive))
     return _times_weights(positive, total, weight, kind)
 
 

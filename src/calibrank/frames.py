@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import narwhals as nw
@@ -35,67 +35,45 @@ def summarize(
     >>> summarize(table.to_batches(max_chunksize=2))
     Summary(4 rows in 3 bins over [0.1, 0.9], positive=2, total=4, kind='naive')
     """
-    text("score", score, "It names a column.")
-    text("label", label, "It names a column.")
-    for role, name in (("propensity", propensity), ("weight", weight)):
-        if name is not None:
-            text(role, name, "It names a column.")
+    given = {"score": score, "label": label, "propensity": propensity, "weight": weight}
+    names = {}
+    for role, name in given.items():
+        if name is not None or role in ("score", "label"):
+            names[role] = text(role, name, "It names a column.")
     builder = SummaryBuilder()
     function = evidence_function(evidence, propensity)
-    names = [name for name in (score, label, propensity, weight) if name is not None]
-    for frame in _wrapped_frames(frames):
+    whole = _wrapped(frames)
+    batches = frames if whole is None and isinstance(frames, Iterable) else [frames]
+    for batch in batches:
+        frame = _wrapped(batch)
+        if frame is None:
+            kind = type(batch).__name__
+            raise DataError("frames", "be dataframes or an iterator of them", kind)
         columns = _columns(frame, names)
-        weights = None if weight is None else columns[weight]
-        propensities = None if propensity is None else columns[propensity]
-        if len(columns[score]):
-            made = make_evidence(function, columns[label], propensities, weights)
-            builder.update(columns[score], made)
+        if len(columns["score"]):
+            made = make_evidence(
+                function, columns["label"], columns.get("propensity"), columns.get("weight")
+            )
+            builder.update(columns["score"], made)
     return builder.summary()
 
 
-def _wrapped_frames(frames: Any) -> Iterator[Any]:
-    """Wrap one frame, or each frame of an iterable, with narwhals."""
-    wrapped = _wrap(frames)
-    if wrapped is not None:
-        yield wrapped
-        return
-    if not isinstance(frames, Iterable):
-        raise _not_a_frame(frames)
-    for frame in frames:
-        wrapped = _wrap(frame)
-        if wrapped is None:
-            raise _not_a_frame(frame)
-        yield wrapped
-
-
-def _wrap(frame: Any) -> Any:
-    """Wrap a frame with narwhals; None if it is not a frame."""
+def _wrapped(frame: Any) -> Any:
+    """A frame of narwhals; None if it is not a frame."""
     if type(frame).__name__ == "RecordBatch":
         # Whoever has a batch has already imported pyarrow.
         import pyarrow as pa  # noqa: PLC0415  (loaded already)
 
         frame = pa.Table.from_batches([frame])
-    try:
-        return nw.from_native(frame)
-    except TypeError:
-        return None
+    wrapped = nw.from_native(frame, pass_through=True)
+    return None if wrapped is frame else wrapped
 
 
-def _columns(frame: Any, names: list[str]) -> dict[str, npt.NDArray[Any]]:
+def _columns(frame: Any, names: Mapping[str, str]) -> dict[str, npt.NDArray[Any]]:
     available = frame.collect_schema().names()
-    for name in names:
+    for name in names.values():
         if name not in available:
-            raise DataError(
-                "frame",
-                f"have a column {shown(name)}",
-                listed(available),
-                "Name it, e.g. score='x'.",
-            )
-    selected = frame.select(names)
-    eager = selected.collect() if isinstance(selected, nw.LazyFrame) else selected
-    return {name: np.asarray(eager[name].to_numpy()) for name in names}
-
-
-def _not_a_frame(value: Any) -> DataError:
-    kind = type(value).__name__
-    return DataError("frames", "be dataframes or an iterator of them", kind)
+            rule, remedy = f"have a column {shown(name)}", "Name it, e.g. score='x'."
+            raise DataError("frame", rule, listed(available), remedy)
+    eager = frame.select(list(dict.fromkeys(names.values()))).lazy().collect()
+    return {role: np.asarray(eager[name].to_numpy()) for role, name in names.items()}

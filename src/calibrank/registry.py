@@ -7,14 +7,13 @@ one line here; `tests/test_registry.py` fails if a member is missing or escapes 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from calibrank import curves, export, metrics
 from calibrank._internal.expressions import parse_value
 from calibrank.curves import Auto, Calibrator
-from calibrank.data.download import SOURCES, fetch
 from calibrank.data.official import load_coat, load_kuairand, load_kuairec, load_yahoo_r3
-from calibrank.data.splits import LeaveOneOut, RandomSplit, ReleasedSplit, Split, TimeSplit
+from calibrank.data.splits import RandomSplit, ReleasedSplit, Split, TimeSplit
 from calibrank.data.table import Dataset, load_table
 from calibrank.decisions import CUTS, Cut, PooledPrecision, Precision, Promise
 from calibrank.decisions import Recall as PromisedRecall
@@ -27,18 +26,19 @@ from calibrank.models import Model as BaseModel
 from calibrank.propensity import Exposure, Known, Logistic, NaiveBayes, Popularity, Random, Uniform
 from calibrank.terms import Group, Level, Position, Smooth, TermSpec
 
-
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
+Member = TypeVar("Member", bound=Any)
 
 
-Member = TypeVar("Member")
-NamedMember = TypeVar("NamedMember", bound=_Named)
-
-
-def _by_name(*members: NamedMember) -> dict[str, NamedMember]:
+def _by_name(*members: Member) -> dict[str, Member]:
     return {member.name: member for member in members}
+
+
+def _of_kind(what: str, text: str, members: Mapping[str, type], kind: type) -> Any:
+    """The value of a text, if it is of a kind."""
+    value = parse_value(what, text, members)
+    if not isinstance(value, kind):
+        raise DataError(what, f"be of {', '.join(members)}", f"{text!r}")
+    return value
 
 
 CALIBRATORS: dict[str, Calibrator] = _by_name(
@@ -46,7 +46,6 @@ CALIBRATORS: dict[str, Calibrator] = _by_name(
     curves.Sigmoid(),
     curves.Histogram(),
     curves.Isotonic(),
-    curves.CenteredIsotonic(),
     curves.BBQ(),
     curves.Spline(),
     curves.Temperature(),
@@ -116,7 +115,6 @@ SPLITS: dict[str, type[Split]] = {
     "random": RandomSplit,
     "released": ReleasedSplit,
     "time": TimeSplit,
-    "leave_one_out": LeaveOneOut,
 }
 
 DATASETS: dict[str, Callable[[Path], Dataset]] = {
@@ -131,7 +129,6 @@ EXPORTERS: dict[str, Callable[..., Any]] = {
     "sql": export.to_sql,
     "vespa": export.to_vespa,
     "painless": export.to_painless,
-    "lucene": export.to_lucene,
     "onnx": export.to_onnx,
     "torch": export.to_torch,
     "json": export.to_json,
@@ -139,9 +136,6 @@ EXPORTERS: dict[str, Callable[..., Any]] = {
 
 MODELS: dict[str, BaseModel] = _by_name(BPR(), NCF(), CML(), UBPR(), LightGCN())
 """The base models with the paper's settings; only training them needs torch."""
-
-DIALECT_NAMES = tuple(export.DIALECTS)
-"""The SQL dialects of `to_sql`."""
 
 
 def find(what: str, members: Mapping[str, Member], name: str) -> Member:
@@ -187,10 +181,7 @@ def parse_metric(text: str) -> Metric:
     >>> print(parse_metric('FieldECE("country")'), parse_metric("NDCG@10"))
     FieldECE("country") NDCG@10
     """
-    metric = parse_value("a metric", text, METRIC_KINDS)
-    if not isinstance(metric, Metric):
-        raise DataError("a metric", "be named", f"{text!r}", "Use e.g. LogLoss or ECE@5.")
-    return metric
+    return _of_kind("a metric", text, METRIC_KINDS, Metric)
 
 
 def parse_promise(text: str) -> Promise:
@@ -199,10 +190,7 @@ def parse_promise(text: str) -> Promise:
     >>> parse_promise("Recall(0.8)")
     Recall(at_least=0.8)
     """
-    promise = parse_value("a promise", text, PROMISES)
-    if not isinstance(promise, Promise):
-        raise DataError("a promise", "be named", repr(text), "Use e.g. Recall(0.8).")
-    return promise
+    return _of_kind("a promise", text, PROMISES, Promise)
 
 
 def parse_cut(text: str) -> Cut:
@@ -214,24 +202,17 @@ def parse_cut(text: str) -> Cut:
     kinds = {type(cut).__name__: type(cut) for cut in CUTS}
     if "(" not in text:
         return find("cut", kinds, text)()
-    cut = parse_value("a cut", text, kinds)
-    if not isinstance(cut, Cut):
-        raise DataError("a cut", "be named", repr(text), "Use e.g. Rank.")
-    return cut
+    return _of_kind("a cut", text, kinds, Cut)
 
 
 def load_dataset(name: str, folder: str | Path | None = None) -> Dataset:
     """Load a dataset from the folder of its official files.
 
-    Without a folder it is downloaded, where its licence allows. A folder that holds `train.parquet`
-    and `test.parquet` instead is read as tables of user, item and label.
+    Without a folder, the error says where to get them. A folder that holds `train.parquet` and
+    `test.parquet` instead is read as tables of user, item and label.
     """
     loader = find("dataset", DATASETS, name)
-    if folder is None and name in SOURCES:
-        folder = fetch(name)
-    if folder is None:
-        return loader(Path(name))  # whose message says where to get it
-    folder = Path(folder)
+    folder = Path(name if folder is None else folder)
     if (folder / "train.parquet").is_file():
         test = folder / "test.parquet"
         return replace(

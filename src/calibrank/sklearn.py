@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -18,11 +17,10 @@ from calibrank.errors import DataError, MissingExtraError
 from calibrank.evidence import Evidence, ips, naive
 from calibrank.maps import CalibrationMap
 from calibrank.model import Model
-from calibrank.terms import Group
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, clone
-    from sklearn.model_selection import GroupKFold, StratifiedKFold, check_cv
+    from sklearn.model_selection import GroupKFold, StratifiedKFold, check_cv, cross_val_predict
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
@@ -43,8 +41,8 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     `decision_function`, `predict_proba` or `predict`), its out-of-fold scores are calibrated, and
     it is then fitted again on all rows. Weights and propensities are used by the calibrator only.
 
-    A ranker such as `LGBMRanker` or `XGBRanker` is told which rows belong together: pass `groups`,
-    the user or query of each row, to `fit`. The rows of a group are then in one fold.
+    With `groups`, the user or query of each row, the rows of a group are in one fold. The scores of
+    a ranker whose `fit` needs groups itself, such as `LGBMRanker`, are computed first.
 
     Where the calibrator has terms, such as `Gaussian() + Level("country")`, X is a dataframe. Their
     columns are taken out of it by name, so the estimator does not see them. The groups of a `Group`
@@ -86,17 +84,31 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         `propensity` is P(observed) of each row; with it the inverse-propensity risk is minimized.
         `groups` is the user or query of each row, in any order.
         """
-        calibrator = self._checked_calibrator()
+        given = Gaussian() if self.calibrator is None else self.calibrator
+        calibrator: Calibrator | Model = instance(
+            "calibrator", given, (Calibrator, Model), "E.g. Gaussian()."
+        )
         group = calibrator.group if isinstance(calibrator, Model) else None
         names = calibrator.columns if isinstance(calibrator, Model) and group is None else ()
         X, columns = _split(X, names)
         if group is not None:
-            columns = {group.column: _given_groups(groups, group)}
+            if groups is None:
+                remedy = "Pass fit(X, y, groups=...)."
+                raise DataError("groups", f"be given for {group}", "none", remedy)
+            columns = {group.column: groups}
         X, y = validate_data(self, X, y, dtype="numeric", y_numeric=False)
         check_classification_targets(y)
+        folds = check_cv(self.cv)
         self.classes_, labels = np.unique(y, return_inverse=True)
-        self._require_two_classes()
-        scores = self._out_of_fold_scores(X, y, labels, _group_codes(groups, len(labels)))
+        # scikit-learn's own checks look for these sentences.
+        if len(self.classes_) == 1:
+            raise ValueError("Classifier can't train when only one class is present.")
+        if len(self.classes_) > 2:
+            raise ValueError(
+                "Only binary classification is supported. "
+                f"The type of the target is multiclass: {self.classes_}."
+            )
+        scores = self._out_of_fold_scores(X, y, labels, groups, folds)
         evidence = _evidence(labels, propensity, sample_weight)
         self.map_ = calibrator.fit(scores, evidence, columns)
         return self
@@ -115,51 +127,27 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     def predict(self, X: Any) -> Array:
         """The more probable class."""
         is_positive = self.decision_function(X) > 0
-        labels: Array = self.classes_[is_positive.astype(int)]
-        return labels
+        return self.classes_[is_positive.astype(int)]
 
-    def _checked_calibrator(self) -> Calibrator | Model:
-        """The calibrator; scikit-learn checks settings when it fits, not when it is created."""
-        _require_folds(self.cv)
-        if self.calibrator is None:
-            return Gaussian()
-        return instance("calibrator", self.calibrator, (Calibrator, Model), "E.g. Gaussian().")
-
-    def _out_of_fold_scores(self, X: Array, y: Array, labels: Array, groups: Array | None) -> Array:
+    def _out_of_fold_scores(
+        self, X: Array, y: Array, labels: Array, groups: Any, folds: Any
+    ) -> Array:
         if self.estimator is None:
             return _only_column(X)
         method = _score_method(self.estimator)
-        # Rankers take relevance grades, and classifiers their classes.
-        targets = y if _group_argument(self.estimator) is None else labels
-        self.estimator_ = _fit_estimator(self.estimator, X, targets, groups)
-        folds = self._folds(X, y, labels, groups)
-        if not folds:
-            return _one_score(getattr(self.estimator_, method)(X))
-        scores = np.empty(len(labels))
-        for train, held_out in folds:
-            group = None if groups is None else groups[train]
-            fitted = _fit_estimator(self.estimator, X[train], targets[train], group)
-            scores[held_out] = _one_score(getattr(fitted, method)(X[held_out]))
-        return scores
-
-    def _folds(
-        self, X: Array, y: Array, labels: Array, groups: Array | None
-    ) -> list[tuple[Array, Array]]:
-        """Row numbers to fit on and to hold out; none if there are too few rows for two folds."""
-        splitter = self.cv
-        if isinstance(splitter, int | np.integer):
+        self.estimator_ = clone(self.estimator).fit(X, y)
+        fitted_scores = _one_score(getattr(self.estimator_, method)(X))
+        if isinstance(self.cv, int | np.integer):
             # Every fold needs both classes.
-            most = np.bincount(labels).min()
-            if groups is not None:
-                most = min(most, len(np.unique(groups)))
-            number = int(min(splitter, most))
-            if number < 2:
-                return []
-            splitter = StratifiedKFold(number) if groups is None else GroupKFold(number)
-        # Pairs of row numbers may come from a generator, which can be used only once.
-        folds = list(check_cv(splitter, y, classifier=True).split(X, y, groups))
-        _require_partition(folds, labels)
-        return folds
+            sizes = [self.cv, np.bincount(labels).min()]
+            sizes += [] if groups is None else [len(np.unique(groups))]
+            if min(sizes) < 2:
+                return fitted_scores
+            kind = StratifiedKFold if groups is None else GroupKFold
+            folds = kind(int(min(sizes)))
+        return _one_score(
+            cross_val_predict(self.estimator, X, y, groups=groups, cv=folds, method=method)
+        )
 
     def _scores(self, X: Any) -> tuple[Array, dict[str, Array] | None]:
         """Scores, and the columns of the map's terms."""
@@ -171,16 +159,6 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         method = _score_method(self.estimator)
         return _one_score(getattr(self.estimator_, method)(X)), columns
 
-    def _require_two_classes(self) -> None:
-        # scikit-learn's own checks look for these sentences.
-        if len(self.classes_) == 1:
-            raise ValueError("Classifier can't train when only one class is present.")
-        if len(self.classes_) > 2:
-            raise ValueError(
-                "Only binary classification is supported. "
-                f"The type of the target is multiclass: {self.classes_}."
-            )
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
@@ -191,25 +169,12 @@ def _split(X: Any, names: Sequence[str]) -> tuple[Any, dict[str, Array] | None]:
     """A dataframe without the columns of terms, and those by name."""
     if not names:
         return X, None
-    try:
-        frame = nw.from_native(X, eager_only=True)
-    except TypeError:
-        raise DataError(
-            "X", f"be a dataframe with {listed(names)}, which the terms need", type(X).__name__
-        ) from None
-    missing = [name for name in names if name not in frame.columns]
-    if missing:
-        raise DataError(
-            "X", f"have the column {missing[0]!r}, which a term needs", listed(frame.columns)
-        )
+    frame: Any = nw.from_native(X, eager_only=True, pass_through=True)
+    if frame is X or not {*names} <= {*frame.columns}:
+        found = type(X).__name__ if frame is X else listed(frame.columns)
+        raise DataError("X", f"be a dataframe with {listed(names)}, which the terms need", found)
     columns = {name: frame[name].to_numpy() for name in names}
     return frame.drop(list(names)).to_native(), columns
-
-
-def _given_groups(groups: Any, term: Group) -> Any:
-    if groups is None:
-        raise DataError("groups", f"be given for {term}", "none", "Pass fit(X, y, groups=...).")
-    return groups
 
 
 def _evidence(labels: Array, propensity: Any, weights: Any) -> Evidence:
@@ -225,95 +190,15 @@ def _evidence(labels: Array, propensity: Any, weights: Any) -> Evidence:
 def _score_method(estimator: Any) -> str:
     """The name of the method that scores rows."""
     is_class = isinstance(estimator, type)
-    for method in _SCORE_METHODS:
-        if hasattr(estimator, "fit") and hasattr(estimator, method) and not is_class:
-            return method
-    found = shown(estimator) if is_class else type(estimator).__name__
-    raise DataError(
-        "estimator",
-        "have fit and one of decision_function, predict_proba or predict",
-        found,
-        "Pass a classifier or a regressor.",
-    )
-
-
-def _require_folds(cv: Any) -> None:
-    """Check the folds, also where no estimator needs them."""
-    if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
-        if cv >= 2:
-            return
+    found = [method for method in _SCORE_METHODS if hasattr(estimator, method)]
+    if is_class or not found or not hasattr(estimator, "fit"):
         raise DataError(
-            "cv",
-            "be at least 2 folds",
-            shown(cv),
-            "If the estimator is fitted already, pass FrozenEstimator(estimator).",
+            "estimator",
+            "have fit and one of decision_function, predict_proba or predict",
+            shown(estimator) if is_class else type(estimator).__name__,
+            "Pass a classifier or a regressor.",
         )
-    is_splitter = hasattr(cv, "split") and not isinstance(cv, str | bytes | type)
-    is_pairs = hasattr(cv, "__iter__") and not isinstance(cv, str | bytes | dict | np.ndarray)
-    if not is_splitter and not is_pairs:
-        raise DataError(
-            "cv",
-            "be a number of folds, a splitter of scikit-learn or pairs of row numbers",
-            shown(cv),
-            "Use e.g. 5.",
-        )
-
-
-# How rankers name the argument of `fit` that says which rows belong together: one id per row
-# (XGBRanker, CatBoostRanker), or the sizes of consecutive groups (LGBMRanker).
-_GROUP_ARGUMENTS = ("qid", "group_id", "group")
-
-
-def _group_argument(estimator: Any) -> str | None:
-    """The name of the argument of `fit` for groups; None for estimators without one."""
-    accepted = inspect.signature(estimator.fit).parameters
-    return next((name for name in _GROUP_ARGUMENTS if name in accepted), None)
-
-
-def _group_codes(groups: Any, rows: int) -> Array | None:
-    if groups is None:
-        return None
-    values = np.asarray(groups)
-    if values.shape != (rows,):
-        raise ValueError(
-            f"groups must have one value per row, got shape {values.shape} for {rows} rows. From "
-            "sizes of groups it is np.repeat(np.arange(len(sizes)), sizes)."
-        )
-    codes: Array = np.unique(values, return_inverse=True)[1]
-    return codes
-
-
-def _fit_estimator(estimator: Any, X: Array, y: Array, groups: Array | None) -> Any:
-    """A fitted copy; a ranker gets the rows of each group together, and the groups."""
-    argument = _group_argument(estimator)
-    if argument is None:
-        return clone(estimator).fit(X, y)
-    if groups is None:
-        raise ValueError(
-            f"groups must be given for {type(estimator).__name__}, got none. Pass the user or "
-            "query of each row: fit(X, y, groups=users)."
-        )
-    order = np.argsort(groups, kind="stable")
-    ordered = groups[order]
-    if argument == "group":
-        ordered = np.unique(ordered, return_counts=True)[1]
-    return clone(estimator).fit(X[order], y[order], **{argument: ordered})
-
-
-def _require_partition(folds: list[tuple[Array, Array]], labels: Array) -> None:
-    """Raise unless every row is held out once, and every fit sees both classes."""
-    held_out = np.concatenate([np.arange(len(labels))[test] for _, test in folds])
-    if not np.array_equal(np.sort(held_out), np.arange(len(labels))):
-        raise ValueError(
-            f"cv must hold out every row exactly once, got {len(held_out)} held-out rows for "
-            f"{len(labels)} rows. Use KFold, StratifiedKFold or GroupKFold."
-        )
-    for train, _ in folds:
-        if len(np.unique(labels[train])) < 2:
-            raise ValueError(
-                "cv must leave both classes in every fold's training rows, got only one. Use "
-                "StratifiedKFold, or shuffle."
-            )
+    return found[0]
 
 
 def _one_score(output: Array) -> Array:
@@ -334,5 +219,4 @@ def _only_column(X: Array) -> Array:
             f"X must be one column of scores, got {X.shape[1]} columns. "
             "Pass estimator=... to score features first."
         )
-    column: Array = X[:, 0]
-    return column
+    return X[:, 0]

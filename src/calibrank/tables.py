@@ -65,21 +65,19 @@ class Interactions:
     ) -> None:
         users = ids("users", users)
         rows = len(users)
-        items = ids("items", items, rows)
         labels = np.ones(rows) if labels is None else column("labels", labels, rows)
         require_role("label", "labels", labels)
-        object.__setattr__(self, "users", users)
-        object.__setattr__(self, "items", items)
-        object.__setattr__(self, "labels", labels)
-        object.__setattr__(self, "n_users", _size("n_users", n_users, users))
-        object.__setattr__(self, "n_items", _size("n_items", n_items, items))
-        times = _optional_column("times", times, rows)
+        times = _optional("times", times, rows)
         if times is not None:
-            require(
-                lambda values: ~np.isinf(values), "times", "be finite or NaN", times, "Correct it."
-            )
-        object.__setattr__(self, "times", times)
-        object.__setattr__(self, "ratings", _optional_column("ratings", ratings, rows))
+            rule = "be finite or NaN"
+            require(lambda values: ~np.isinf(values), "times", rule, times, "Correct it.")
+        items = ids("items", items, rows)
+        ratings = _optional("ratings", ratings, rows)
+        n_users = _size("n_users", n_users, users)
+        n_items = _size("n_items", n_items, items)
+        columns = (users, items, labels, n_users, n_items, times, ratings)
+        for name, value in zip(self.__slots__, columns, strict=True):
+            object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
         return len(self.users)
@@ -151,8 +149,7 @@ class ScoreTable:
     """A model's scores of user-item pairs with their labels: the input of calibration.
 
     `propensity` is each pair's P(observed), `weights` how many pairs a row stands for (a sampled
-    negative stands for many), `groups` the segment of each row. Columns that are not given are
-    None.
+    negative stands for many). Columns that are not given are None.
 
     >>> table = ScoreTable(
     ...     ["ann", "bob"], [7, 9], scores=[2.5, -0.3], labels=[1, 0], propensity=[0.5, 0.1]
@@ -167,7 +164,6 @@ class ScoreTable:
     labels: Floats
     propensity: Floats | None
     weights: Floats | None
-    groups: Ids | None
 
     def __init__(
         self,
@@ -177,7 +173,6 @@ class ScoreTable:
         labels: Numbers,
         propensity: Numbers | None = None,
         weights: Numbers | None = None,
-        groups: IdsLike | None = None,
     ) -> None:
         users = ids("users", users)
         rows = len(users)
@@ -185,14 +180,12 @@ class ScoreTable:
         labels = column("labels", labels, rows)
         require_scores(scores)
         require_role("label", "labels", labels)
-        groups = None if groups is None else ids("groups", groups, rows)
-        object.__setattr__(self, "users", users)
-        object.__setattr__(self, "items", ids("items", items, rows))
-        object.__setattr__(self, "scores", scores)
-        object.__setattr__(self, "labels", labels)
-        object.__setattr__(self, "propensity", _optional_role("propensity", propensity, rows))
-        object.__setattr__(self, "weights", _optional_role("weights", weights, rows, "weight"))
-        object.__setattr__(self, "groups", groups)
+        items = ids("items", items, rows)
+        propensity = _optional("propensity", propensity, rows, "propensity")
+        weights = _optional("weights", weights, rows, "weight")
+        columns = (users, items, scores, labels, propensity, weights)
+        for name, value in zip(self.__slots__, columns, strict=True):
+            object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
         return len(self.users)
@@ -220,7 +213,6 @@ class ScoreTable:
             "label": self.labels,
             "propensity": self.propensity,
             "weight": self.weights,
-            "group": self.groups,
         }
         return {name: values for name, values in columns.items() if values is not None}
 
@@ -257,13 +249,8 @@ class Index:
         if not known.all():
             row = int(np.argmin(known))
             unknown = wanted[row].item()
-            raise DataError(
-                what,
-                "be known from training",
-                got=f"{unknown!r}",
-                row=row,
-                remedy="Drop such rows.",
-            )
+            rule, remedy = "be known from training", "Drop such rows."
+            raise DataError(what, rule, f"{unknown!r}", remedy, row=row)
         return rows
 
     def find(self, what: str, names: IdsLike) -> tuple[Indices, Mask]:
@@ -271,7 +258,7 @@ class Index:
         wanted = ids(what, names)
         if len(wanted) and _is_text(self.names) != _is_text(wanted):
             kinds = f"({self.names.dtype}), got {wanted.dtype}"
-            raise DataError(what, f"be ids as in training {kinds}", remedy="Convert them.")
+            raise DataError(what, f"be ids as in the log {kinds}", remedy="Convert them.")
         known_names, wanted = alike(what, [self.names, wanted])
         rows = np.searchsorted(known_names, wanted)
         # An id after the last one would be found at a row that does not exist.
@@ -324,12 +311,8 @@ def alike(what: str, columns: list[Ids]) -> list[Ids]:
         return columns
     # Only ids beyond int64 are unsigned here; NumPy would compare the two as decimals.
     if "f" in kinds or any(len(names) and names.min() < 0 for names in columns):
-        raise DataError(
-            what,
-            "be integers of one type",
-            "ids above 2^63 and negative or decimal ones",
-            "Convert them to strings.",
-        )
+        found = "ids above 2^63 and negative or decimal ones"
+        raise DataError(what, "be integers of one type", found, "Convert them to strings.")
     return [names.astype(np.uint64) for names in columns]
 
 
@@ -337,15 +320,13 @@ def _is_text(names: Ids) -> bool:
     return names.dtype.kind in "US"
 
 
-def _optional_column(name: str, values: Numbers | None, rows: int) -> Floats | None:
-    return None if values is None else column(name, values, rows)
-
-
-def _optional_role(
-    name: str, values: Numbers | None, rows: int, role: str = "propensity"
+def _optional(
+    name: str, values: Numbers | None, rows: int, role: str | None = None
 ) -> Floats | None:
-    array = _optional_column(name, values, rows)
-    if array is not None:
+    if values is None:
+        return None
+    array = column(name, values, rows)
+    if role is not None:
         require_role(role, name, array)
     return array
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calibrank import ECE, DataError, Gaussian
-from calibrank.adapters import Implicit, LensKit, Probability, Ranker, from_lists, from_nested
+from calibrank.adapters import Implicit, LensKit, Probability, Ranker, from_lists
 from calibrank.data import RandomSplit
 from calibrank.errors import DroppedRowsWarning
 from calibrank.propensity import Exposure
@@ -23,7 +23,6 @@ from tests.adapted import (
     make_adapted_world,
     pair_numbers,
 )
-from tests.spark_session import session
 
 
 @pytest.fixture(scope="module")
@@ -225,60 +224,6 @@ def test_lenskit_pipelines(world: World) -> None:
     check_adapter(LensKit(pipeline), world)
     scores = LensKit(pipeline).score([3, 3, 9999], [5, 9999, 5])
     assert np.isnan(scores).tolist() == [False, True, True]
-
-
-@pytest.fixture(scope="module")
-def spark():
-    return session()
-
-
-@pytest.fixture(scope="module")
-def als(spark, world: World):
-    import pyarrow as pa
-    from pyspark.ml.recommendation import ALS
-
-    log = pa.table(
-        {"who": world.train.users, "what": world.train.items, "liked": np.ones(len(world.train))}
-    )
-    settings = ALS(
-        rank=6,
-        maxIter=3,
-        implicitPrefs=True,
-        seed=3,
-        userCol="who",
-        itemCol="what",
-        ratingCol="liked",
-        coldStartStrategy="drop",
-        numUserBlocks=1,
-        numItemBlocks=1,
-    )
-    return settings.fit(spark.createDataFrame(log))
-
-
-def test_spark_als_models(als, world: World) -> None:
-    from calibrank.adapters import SparkALS
-
-    adapter = SparkALS(als, history=world.train)
-    check_adapter(adapter, world)
-    assert np.isnan(adapter.score([3, 3, 9999], [5, 9999, 5])).tolist() == [False, True, True]
-
-
-def test_nested_spark_recommendations_are_flattened_in_spark_and_here(als) -> None:
-    from calibrank.adapters import flatten
-
-    nested = als.recommendForAllUsers(4).persist()
-    rows = nested.orderBy("who").collect()
-    here = from_nested(SIGMOID_MAP, rows)
-    in_spark = flatten(nested).orderBy("who", "rank")
-    assert in_spark.columns == ["who", "what", "score", "rank"]
-    flat = in_spark.toArrow()
-    assert flat["who"].to_numpy().tolist() == here.users.tolist()
-    assert flat["what"].to_numpy().tolist() == here.items.tolist()
-    assert flat["rank"].to_numpy().tolist() == here.ranks.tolist() == [1, 2, 3, 4] * len(rows)
-    np.testing.assert_allclose(flat["score"].to_numpy(), here.scores)
-    arrow = nested.orderBy("who").toArrow().to_pylist()
-    again = from_nested(SIGMOID_MAP, [(row["who"], row["recommendations"]) for row in arrow])
-    assert (again.items == here.items).all()
 
 
 def features_of(world: World, log: Interactions) -> np.ndarray:

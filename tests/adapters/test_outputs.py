@@ -1,24 +1,14 @@
 """Adapters tested with stand-ins that have a library's interface, and all kinds of padding."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.special import expit
 
-from calibrank import DataError, Gaussian, Isotonic
-from calibrank.adapters import (
-    Cornac,
-    CrossEncoder,
-    Margin,
-    Probability,
-    Ranker,
-    RecBole,
-    from_lists,
-    from_nested,
-)
-from calibrank.errors import ClippedScoresWarning, DroppedRowsWarning
+from calibrank import DataError, Gaussian
+from calibrank.adapters import CrossEncoder, Cutoff, Margin, Probability, RecBole, from_lists
+from calibrank.errors import DroppedRowsWarning
 from calibrank.tables import Interactions
 from tests.adapted import LOWEST, SIGMOID_MAP, World, check_adapter, make_adapted_world
 
@@ -26,27 +16,6 @@ from tests.adapted import LOWEST, SIGMOID_MAP, World, check_adapter, make_adapte
 @pytest.fixture(scope="module")
 def world() -> World:
     return make_adapted_world()
-
-
-def test_nested_recommendations_from_pandas_and_invalid_ones() -> None:
-    pd = pytest.importorskip("pandas")
-    pa = pytest.importorskip("pyarrow")
-    lists = [
-        [{"item": 4, "rating": 2.0}, {"item": 2, "rating": 0.5}],
-        None,
-        [{"item": 3, "rating": float("nan")}],
-    ]
-    frame = pd.DataFrame(
-        pa.table({"user": ["ann", "bob", "eve"], "recommendations": lists}).to_pandas()
-    )
-    found = from_nested(SIGMOID_MAP, zip(frame["user"], frame["recommendations"], strict=True))
-    assert found.users.tolist() == ["ann", "ann"]
-    assert found.items.tolist() == [4, 2]
-    assert found.left_out == 1
-    with pytest.raises(
-        DataError, match=r"entries must be an item and a score, got \(4, 2.0, 'x'\)"
-    ):
-        from_nested(SIGMOID_MAP, [("ann", [(4, 2.0, "x")])])
 
 
 class WordOverlap:
@@ -67,14 +36,13 @@ def test_cross_encoders_with_declared_probabilities() -> None:
     scores = encoder.score(pairs)
     truth = expit(0.8 * scores - 0.5)
     labels = (rng.random(4000) < truth).astype(float)
-    # Pairs share few words, so many have the lowest score.
-    with pytest.warns(ClippedScoresWarning):
-        table = encoder.score_table(pairs, labels)
-    fitted = Gaussian().fit(table.scores, table.evidence())
+    fitted = Gaussian().fit(scores, labels)
     assert np.abs(fitted.predict(scores) - truth).max() < 0.05
-    lists = encoder.recommend(fitted, "a b c", ["d", "c a b", "a"])
-    assert lists.items.tolist() == ["c a b", "a", "d"]
-    assert lists.probabilities[0] > 2 * lists.probabilities[2]
+    passages = [("a b c", passage) for passage in ("d", "c a b", "a")]
+    kept = Cutoff(fitted, Probability()).kept(encoder.predict(passages)[:, 0])
+    places, probabilities = zip(*kept, strict=True)
+    assert places == (1, 2, 0)
+    assert probabilities[0] > 2 * probabilities[2]
     with pytest.raises(TypeError):
         CrossEncoder(WordOverlap())  # type: ignore[call-arg]  # the missing argument is the test
 
@@ -88,26 +56,6 @@ def test_declared_probabilities_must_lie_between_0_and_1() -> None:
         Probability().scores([3.5])
     inside = np.array([0.2, 0.9])
     assert (Margin().scores(inside) == inside).all()  # margins may happen to lie in [0, 1]
-
-
-def test_clipped_scores_give_a_warning_with_good_advice() -> None:
-    rng = np.random.default_rng(0)
-    raw = 4 + rng.standard_normal(20_000)
-    labels = (rng.random(20_000) < expit(3 * (raw - 4.5))).astype(float)
-    queries = np.arange(20_000)
-    # Like CatBoost's rankers, this has nothing but `predict`.
-    clipping = Ranker(SimpleNamespace(predict=lambda rows: np.clip(rows[:, 0], 1, 5)))
-    message = r"of 20,000 rows have the highest score, 5\. If the model clips"
-    with pytest.warns(ClippedScoresWarning, match=message):
-        table = clipping.score_table(raw[:, None], labels, queries)
-    rate_at_limit = labels[raw > 5].mean()
-    isotonic = Isotonic().fit(table.scores, labels).predict([5.0])[0]
-    gaussian = Gaussian().fit(table.scores, labels).predict([5.0])[0]
-    assert abs(isotonic - rate_at_limit) < 1e-3
-    assert abs(gaussian - rate_at_limit) > 0.01  # otherwise the warning's advice has no reason
-    # Without clipping there is no warning (a warning would be an error).
-    unclipped = Ranker(lambda rows: rows[:, 0]).score_table(raw[:, None], labels, queries)
-    assert len(unclipped) == 20_000
 
 
 def test_the_score_matrix_of_recbole(world: World) -> None:
@@ -134,20 +82,6 @@ def test_top_k_lists_of_recbole() -> None:
     lists = from_lists(SIGMOID_MAP, ["ann", "bob"], torch.tensor([[4, 2, 0], [3, 0, 1]]), scores)
     assert lists.items.tolist() == [4, 2, 3]
     assert lists.left_out == 3
-
-
-def test_cornac_models_are_scored_by_score_alone(world: World) -> None:
-    """`rank` and `rate` are not used, and items that came after training have no score."""
-    n_users, n_items = world.train.n_users, world.train.n_items
-    order = np.random.default_rng(5).permutation(n_items)  # cornac's own numbering of items
-    model = SimpleNamespace(
-        uid_map={user: user for user in range(n_users)},
-        iid_map={int(item): row for row, item in enumerate(order)} | {9000: n_items},
-        score=lambda row: world.affinity[row, order],
-    )
-    adapter = Cornac(model, history=world.train)
-    check_adapter(adapter, world)
-    assert np.isnan(adapter.score([3, 9999], [9000, 3])).all()
 
 
 @pytest.mark.parametrize(

@@ -111,9 +111,7 @@ def reranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_sentence_transformers_with_and_without_its_sigmoid(
-    fitted: cr.CalibrationMap, reranker: Path
-) -> None:
+def test_sentence_transformers_with_and_without_its_sigmoid(reranker: Path) -> None:
     """One model returns probabilities or logits: an argument decides, values do not show it."""
     torch: Any = pytest.importorskip("torch")
     library = pipeline_package("sentence_transformers")
@@ -131,13 +129,6 @@ def test_sentence_transformers_with_and_without_its_sigmoid(
         CrossEncoder(with_sigmoid, Margin())
     with pytest.raises(cr.DataError, match=r"activation_fn is Identity, got Probability\(\)"):
         CrossEncoder(plain, Probability())
-    shown = probabilities.recommend(fitted, "green tea", [text for _, text in pairs])
-    assert shown.probabilities.tolist() == sorted(shown.probabilities.tolist(), reverse=True)
-    np.testing.assert_allclose(
-        shown.probabilities,
-        fitted.predict(probabilities.score([("green tea", text) for text in shown.items.tolist()])),
-        rtol=1e-5,
-    )
 
 
 def test_sentence_transformers_in_langchain(fitted: cr.CalibrationMap, reranker: Path) -> None:
@@ -175,7 +166,7 @@ def test_langchain(fitted: cr.CalibrationMap) -> None:
     stored = [documents.Document(page_content="a", metadata={"score": 1.0})]
     by_field = langchain_compressor(Cutoff(fitted), "score")
     assert by_field.compress_documents(stored, "q")[0].metadata["score"] == 1.0
-    with pytest.raises(cr.DataError, match="must have metadata"):
+    with pytest.raises(cr.DataError, match="documents must have scores"):
         by_field.compress_documents(given, "q")
 
 
@@ -194,7 +185,7 @@ def test_llamaindex(fitted: cr.CalibrationMap) -> None:
     assert nodes[1].score == 4.0
     assert nodes[1].node.metadata == {}
     unscored = schema.NodeWithScore(node=schema.TextNode(text="a"))
-    with pytest.raises(cr.DataError, match="nodes must have scores"):
+    with pytest.raises(cr.DataError, match="documents must have scores"):
         postprocessor.postprocess_nodes([unscored], query_str="q")
 
 

@@ -7,12 +7,9 @@ import pytest
 
 import calibrank as cr
 from calibrank.adapters import (
-    CrossEncoder,
     Cutoff,
-    Margin,
     Ranker,
     from_lists,
-    from_nested,
     haystack_component,
     langchain_compressor,
     llamaindex_postprocessor,
@@ -49,10 +46,6 @@ def test_columns_are_one_value_per_user_or_per_item() -> None:
     lists = from_lists(BY_COUNTRY, users, ITEMS, SCORES, columns=per_item)
     wanted["country"] = ["NL", "7", "x", "7", "NL"]
     np.testing.assert_array_equal(lists.probabilities, BY_COUNTRY.predict(lists.scores, wanted))
-    nested = [("ann", [(4, 2.0), (2, 1.0)]), ("bob", [(3, 1.5)])]
-    found = from_nested(BY_COUNTRY, nested, columns={"country": ["NL", "7"]})
-    wanted = {"country": ["NL", "NL", "7"], "place": [1, 2, 1]}
-    np.testing.assert_array_equal(found.probabilities, BY_COUNTRY.predict(found.scores, wanted))
 
 
 def test_a_column_that_is_not_given_is_an_error_that_names_it() -> None:
@@ -74,7 +67,7 @@ def test_a_column_that_is_not_given_is_an_error_that_names_it() -> None:
         Cutoff(BY_PRICE).kept([1.0], [{"color": "red"}])
 
 
-def test_rankers_and_encoders_pass_columns_in_the_order_of_rows() -> None:
+def test_rankers_pass_columns_in_the_order_of_rows() -> None:
     features = np.array([[0.1], [2.0], [1.0], [0.5]])
     country = np.array(["NL", "7", "x", "NL"])
     ranker = Ranker(lambda rows: rows[:, 0])
@@ -82,12 +75,6 @@ def test_rankers_and_encoders_pass_columns_in_the_order_of_rows() -> None:
     lists = ranker.recommend(BY_COUNTRY, features, queries, columns={"country": country})
     wanted = {"country": country[lists.items], "place": [1, 2, 1, 2]}
     np.testing.assert_array_equal(lists.probabilities, BY_COUNTRY.predict(lists.scores, wanted))
-    encoder = CrossEncoder(lambda pairs: [float(len(passage)) for _, passage in pairs], Margin())
-    found = encoder.recommend(BY_RANK, "q", ["a", "abc", "ab"], k=2)
-    assert found.items.tolist() == ["abc", "ab"]
-    np.testing.assert_array_equal(
-        found.probabilities, BY_RANK.predict([3.0, 2.0], {"rank": [1, 2]})
-    )
 
 
 PRICES = [0.5, -1.0, 2.0]

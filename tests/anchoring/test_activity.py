@@ -6,8 +6,8 @@ import pytest
 import calibrank as cr
 from calibrank.anchoring import assume_rate_from_activity, to_assumed_rate
 from calibrank.anchoring.activity import _FAMILIES, _clayton, _frank, _gaussian
-from calibrank.data import make_shown_world
 from calibrank.tables import Interactions
+from tests.shown_world import make_shown_world
 
 SMALL = {"n_users": 500, "n_items": 150}
 
@@ -119,8 +119,6 @@ def test_a_moved_map_keeps_the_band_and_says_that_it_is_assumed(tmp_path) -> Non
     moved.save(tmp_path / "map.json")
     again = cr.load(tmp_path / "map.json")
     assert again.record == moved.record
-    from calibrank.maps import describe_base_rate, is_base_rate_known
-
-    assert not is_base_rate_known(again.record)
-    assert "About 100 labels of randomly shown pairs" in describe_base_rate(again.record)
+    assert not again.record.is_base_rate_known
+    assert "About 100 labels of randomly shown pairs" in again.record.base_rate_description
     assert "About 100 labels" in str(assumed)

@@ -17,11 +17,10 @@ from calibrank.anchoring._terms import _cosines
 from calibrank.anchoring.posterior import RandomLabels, posterior_curve
 from calibrank.data.score_world import GammaScores, World, make_world
 from calibrank.errors import FlatMapWarning
-from calibrank.maps import PiecewiseCurve, describe_base_rate
+from calibrank.maps import PiecewiseCurve
 from tests.members import PARAMETRIC, name
 
 # The true slopes of these worlds are steeper than is typical of real rankers.
-pytestmark = pytest.mark.filterwarnings("ignore::calibrank.errors.WorseThanConstantWarning")
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +72,7 @@ def test_many_labels_determine_the_map(world, biased):
 @pytest.mark.parametrize("method", PARAMETRIC, ids=name)
 def test_without_labels_the_posterior_is_the_biased_fit(world, method):
     fitted = quiet_fit(method, world.scores, world.labels)
-    negligible = RandomLabels(world.scores[:1], np.array([1e-9]), np.zeros(1))
+    negligible = RandomLabels(world.scores[:1], np.array([1e-9]), np.zeros(1), np.zeros(1))
     population = Population.of(np.sort(world.scores))
     curve = posterior_curve([fitted], negligible, population)
     expected = fitted.predict(curve.scores)
@@ -313,7 +312,7 @@ def test_an_anchored_map_is_saved_and_described(world, biased, tmp_path):
     path = tmp_path / "map.json"
     anchored.save(path)
     assert cr.load(path) == anchored
-    described = describe_base_rate(anchored.record)
+    described = anchored.record.base_rate_description
     assert "Anchored on 200 randomly shown pairs (effective number 200)" in described
 
 

@@ -7,8 +7,7 @@ import pytest
 from scipy.special import expit, logit
 
 import calibrank as cr
-from calibrank.anchoring import choose_top_pairs, list_ranks
-from calibrank.anchoring.position import _mean_curve
+from calibrank.anchoring import Exploration, choose_pairs, list_ranks
 from calibrank.maps import PositionTerm
 from tests.maps.samples import map_of
 
@@ -52,6 +51,12 @@ def anchor_top(
     return cr.anchor(fitted, scores, labels, {"rank": ranks}, terms=terms, **options)
 
 
+def choose_at_top(world: World, count: int) -> Exploration:
+    """About a third of the labels among the first five, which are 5% of all pairs."""
+    importance = np.where(world.ranks <= 5, 6.0, 0.75)
+    return choose_pairs(world.biased, world.scores, count, importance=importance, smallest=0.1)
+
+
 def top_of(fitted: cr.CalibrationMap) -> PositionTerm:
     (term,) = fitted.terms
     assert isinstance(term, PositionTerm)
@@ -68,7 +73,7 @@ def test_a_map_for_all_pairs_is_too_high_at_the_top_and_one_for_the_top_is_not()
     one = world.biased.predict(world.scores)
     assert abs((one - world.truth).mean()) < 0.015
     assert bias_at_top(world, one) > 0.05
-    chosen = choose_top_pairs(world.biased, world.scores, world.ranks, 1_000)
+    chosen = choose_at_top(world, 1_000)
     fitted = anchor_top(
         world.biased,
         world.scores[chosen.rows],
@@ -161,41 +166,9 @@ def test_the_order_of_the_first_positions_stays() -> None:
         assert (np.diff(np.take_along_axis(p, order, axis=1), axis=1) <= 1e-12).all()
 
 
-def test_nine_labels_at_the_top_are_too_few_and_forty_are_weighed_by_held_out_ones() -> None:
-    world = selected_world(2)
-    at_top, rest = np.flatnonzero(world.ranks <= 5), np.flatnonzero(world.ranks > 5)
-    asked = np.linspace(-6, 6, 50)
-    slopes = {}
-    for count in (9, 40):
-        rows = np.concatenate([rest[:300], at_top[:count]])
-        data = world.scores[rows], world.labels[rows]
-        fitted = anchor_top(world.biased, *data, world.ranks[rows])
-        own = cr.anchor(world.biased, data[0][300:], data[1][300:]).log_odds(asked)
-        one = cr.anchor(world.biased, *data).log_odds(asked)
-        found = fitted.log_odds(asked, {"rank": np.ones(50)})
-        # The log odds are a constant, plus the curve of all pairs and that of the top with slopes.
-        design = np.column_stack([np.ones(50), one, own])
-        slopes[count] = np.linalg.lstsq(design, found, rcond=None)[0]
-        np.testing.assert_allclose(design @ slopes[count], found, atol=1e-6)
-    assert slopes[9][2] == pytest.approx(0, abs=1e-6)
-    assert 0 < slopes[40][2] < 40 / 45
-
-
-def test_the_mean_of_two_maps_is_that_of_their_log_odds_and_its_errors_are_no_smaller() -> None:
-    world = selected_world(3)
-    first = cr.anchor(world.biased, world.scores[:200], world.labels[:200])
-    second = cr.anchor(world.biased, world.scores[200:900], world.labels[200:900])
-    mean = _mean_curve(first.curve, second.curve, 0.25)
-    asked = np.linspace(-20, 20, 101)
-    expected = 0.25 * first.log_odds(asked) + 0.75 * second.log_odds(asked)
-    np.testing.assert_allclose(mean.log_odds(asked), expected, atol=1e-9)
-    assert mean.value_errors[0] > 0
-    assert min(mean.slope_errors) >= 0
-
-
 def test_intervals_follow_the_rank() -> None:
     world = selected_world(4)
-    chosen = choose_top_pairs(world.biased, world.scores, world.ranks, 400)
+    chosen = choose_at_top(world, 400)
     rows = chosen.rows
     fitted = anchor_top(
         world.biased,
@@ -217,31 +190,11 @@ def test_intervals_follow_the_rank() -> None:
     assert fitted.interval(2.0, {"rank": 1}) == pytest.approx(expected[0])
 
 
-def test_chosen_pairs_have_their_probabilities() -> None:
-    """Horvitz-Thompson: inverse probabilities estimate the number of pairs, at the top as well."""
-    world = selected_world(5)
-    at_top = world.ranks <= 5
-    counts = []
-    for seed in range(8):
-        rows, propensity = choose_top_pairs(
-            world.biased, world.scores, world.ranks, 500, share=0.4, seed=seed
-        )
-        assert len(rows) == len(set(rows.tolist()))
-        assert (world.ranks[rows] <= 5).sum() == 200
-        counts.append((1 / propensity)[world.ranks[rows] <= 5].sum())
-    assert np.mean(counts) == pytest.approx(at_top.sum(), rel=0.03)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda w: anchor_top(w.biased, [1.0], [1.0], [0.0]), "column 'rank' must be a rank"),
         (lambda w: anchor_top(w.biased, [1.0], [1.0], [1.0], n=0), "n must"),
-        (
-            lambda w: choose_top_pairs(w.biased, w.scores[:10], w.ranks[:10], 10, share=0.01),
-            "count must be at most the number of pairs at the top and elsewhere",
-        ),
-        (lambda w: choose_top_pairs(w.biased, w.scores, w.ranks, 10, share=1.0), "share must"),
     ],
 )
 def test_errors_say_what_must_be_true(make: object, message: str) -> None:

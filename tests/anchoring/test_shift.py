@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrank._internal.logit import expit
-from calibrank.anchoring.shift import shift_for, shifts_for
+from calibrank.anchoring.known_rate import shift_for, shifts_for
 
 
 @pytest.mark.parametrize("rate", [1e-9, 0.03, 0.5, 0.999])

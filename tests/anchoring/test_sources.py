@@ -10,7 +10,6 @@ from calibrank.propensity import Popularity
 from calibrank.registry import CALIBRATORS
 
 # The true slopes of these worlds are steeper than is typical of real rankers.
-pytestmark = pytest.mark.filterwarnings("ignore::calibrank.errors.WorseThanConstantWarning")
 
 LEVELS = np.linspace(0.01, 0.99, 40)
 
@@ -222,14 +221,14 @@ def test_the_kept_fraction_must_lie_in_0_1(kept):
 
 def test_undersampling_is_undone_for_naive_evidence_only():
     fitted = cr.Platt().fit([0.0, 1, 2, 3, 4, 5], cr.ips([0, 0, 1, 0, 1, 0], np.full(6, 0.9)))
-    with pytest.raises(cr.DataError, match="fitted on naive evidence, got ips"):
+    with pytest.raises(cr.DataError, match=r"fitted on naive evidence.*got ips"):
         undo_undersampling(fitted, 0.1)
 
 
 def test_undersampling_is_undone_before_moving_to_a_base_rate():
     world = make_world(3_000, seed=3)
     moved = cr.to_base_rate(cr.Platt().fit(world.scores, world.preferences), 0.1, world.scores)
-    message = "must come straight from a fit, got one whose base rate comes from known rate"
+    message = "must come straight from a fit, got a rate of known rate"
     with pytest.raises(cr.DataError, match=message):
         undo_undersampling(moved, 0.5)
 
@@ -310,7 +309,7 @@ def test_alternatives_without_a_finite_fit_count_by_their_base_rate():
 def test_items_without_positives_may_have_exposure_0():
     world = make_world(3_000, seed=3)
     counts = np.bincount(world.items, world.labels, world.items.max() + 1)
-    exposure = Popularity.exposure(counts)[world.items]
+    exposure = Popularity.exposure(counts, counts.max())[world.items]
     assert (exposure == 0).any()
     fitted = cr.fit_with_sensitivity(cr.Platt(), world.scores, world.labels, exposure)
     assert fitted.record.sensitivity is not None

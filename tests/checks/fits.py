@@ -71,7 +71,7 @@ def _draw_row(fitted: CalibrationMap, place: int) -> dict[str, str | float]:
 
 def _draw_scores(fitted: CalibrationMap, rng: np.random.Generator) -> Floats:
     """Increasing scores around the map's own range."""
-    low, high = fitted.span
+    low, high = fitted.curve.span
     width = high - low
     regular = probe_between(low, high)
     random = rng.uniform(low - width, high + width, 20)
@@ -162,7 +162,8 @@ def _loaded_equals_saved(fitted: CalibrationMap, rows: Rows) -> None:
 def _never_decreases(fitted: CalibrationMap, rows: Rows) -> None:
     scores = rows.scores
     probabilities = fitted.predict(scores, rows.columns())
-    rises = np.diff(probabilities) >= 0
+    # The exponential of the C loops is right to one unit in the last place.
+    rises = np.diff(probabilities) >= -np.finfo(np.float64).eps
     rule = "a higher score must not get a lower probability"
     ensure_each(rises, scores[1:], probabilities[1:], rule)
 

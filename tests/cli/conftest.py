@@ -13,14 +13,11 @@ import pytest
 from calibrank.anchoring import plan_labels
 from calibrank.data.score_world import World, make_world
 from tests.cli.running import exit_code
-from tests.report.quick import few_methods
 
 # The package exports a function of the same name.
 diagnose = import_module("calibrank.diagnosis.diagnose")
 
 Call = Callable[..., tuple[int, str, str]]
-
-__all__ = ["few_methods"]  # a fixture for all tests of the command line
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,5 @@
 """`calibrank anchor`: labels to trust, a known rate, and human judgements, for any map."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,6 @@ from calibrank.metrics import LogLoss
 from tests.cli.conftest import Call
 from tests.cli.running import one_line
 from tests.search_world import make_run, write_trec
-
-STEEP = "ignore::calibrank.errors.WorseThanConstantWarning"  # steeper than real rankers
 
 
 @pytest.fixture(scope="module")
@@ -152,10 +149,9 @@ def test_terms_of_the_map_are_read_and_further_ones_added(
     assert "a curve of its own for the first 5 positions, by rank" in text
     code, _, error = call("anchor", tmp_path / "map.json", "--base-rate", "0.1")
     assert code == 2
-    assert "must go with --population for a map with terms" in one_line(error)
+    assert "must go with --population for this map" in one_line(error)
 
 
-@pytest.mark.filterwarnings(STEEP)
 def test_a_known_rate_moves_any_map(
     call: Call, tmp_path: Path, saved: Path, folder: Path, world: World
 ) -> None:
@@ -175,19 +171,6 @@ def test_a_known_rate_moves_any_map(
     assert found.predict(world.scores, columns).mean() == pytest.approx(0.1, abs=1e-6)
 
 
-@pytest.mark.filterwarnings("always::calibrank.errors.WorseThanConstantWarning")
-def test_a_rate_with_an_implausible_slope_is_reported(
-    call: Call, tmp_path: Path, saved: Path
-) -> None:
-    expected = "is expected to be worse than predicting that rate for every pair"
-    arguments = ["anchor", saved, "--base-rate", "0.2", "-o", tmp_path / "map.json"]
-    assert expected in call(*arguments)[2]
-    check = json.loads(call(*arguments, "--json")[1])["constant_check"]
-    assert check["expected_gain"] < 0
-    assert expected in check["warning"]
-
-
-@pytest.mark.filterwarnings(STEEP)
 def test_a_known_rate_with_a_range_is_weighed_against_labels(
     call: Call, tmp_path: Path, saved: Path, random: Path, world: World
 ) -> None:
@@ -225,8 +208,7 @@ def test_an_anchored_map_can_be_anchored_again_and_inspected(
     rows = arrays(random)
     loss = LogLoss()(first.predict(rows["score"]), rows["label"])
     _, text, _ = call("inspect", tmp_path / "first.json")
-    assert f"mean loss {loss:.6f} on the random labels" in one_line(text)
-    assert "optimality residual" not in text
+    assert f"mean loss {loss:.6f}" in one_line(text)
     assert again.record.anchoring.rate == pytest.approx(first.record.anchoring.rate, rel=0.2)
 
 
@@ -245,10 +227,10 @@ def test_labels_without_a_positive_are_pointed_out(call: Call, tmp_path: Path, s
         ("t.csv --base-rate-range 0.1 0.2", "--base-rate-range must go with --base-rate"),
         ("--base-rate 0.2 --base-rate-range 0.3 0.1", "got 0.3 and 0.1"),
         ("t.csv --base-rate 0.2", "must not both be given without --base-rate-range"),
-        ("t.csv --run r --qrels q", "got both"),
+        ("t.csv --run r --qrels q", "TABLE and --run must not both be given"),
         ("--qrels q --base-rate 0.2", "--qrels must go with --run"),
-        ("--run r --qrels q --segment x", "must not be given with --segment, which it ignores"),
-        ("--base-rate 0.2 --segment x", "must not be given with --segment"),
+        ("--run r --qrels q --segment x", "--segment must not be given with --run"),
+        ("--base-rate 0.2 --segment x", "--segment must not be given without labels"),
         ("t.csv --relevant 2", "--relevant must go with --qrels"),
         ("t.csv --segment nope", "must have the segment column 'nope', got 'score'"),
         ("t.csv --rank nope", "must have the rank column 'nope'"),

@@ -12,7 +12,7 @@ import calibrank as cr
 from calibrank._internal.atomic import write_atomic
 from calibrank._internal.json import digest_of
 from calibrank.errors import FlatMapWarning
-from calibrank.metrics import AUC, GAUC, NDCG, Recall, corp
+from calibrank.metrics import AUC, GAUC, NDCG, Miscalibration, Recall
 from calibrank.propensity import Known, Logistic, NaiveBayes, Popularity, Random, Uniform
 from calibrank.tables import Interactions
 from tests.members import CALIBRATORS, METRICS, name
@@ -180,7 +180,7 @@ def test_calls_without_an_answer_are_rejected(tmp_path: Path) -> None:
     nothing = cr.Evidence([0.0, 0.0], [0.0, 0.0])
     for call in (
         lambda: cr.bootstrap(cr.Brier(), [0.1, 0.2], nothing, [1, 2]),
-        lambda: corp([0.1, 0.2], nothing),
+        lambda: Miscalibration()([0.1, 0.2], nothing),
         lambda: cr.reliability([0.1, 0.2], nothing),
     ):
         with pytest.raises(cr.DataError, match="must have a total weight above 0"):

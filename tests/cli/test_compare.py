@@ -43,11 +43,9 @@ def test_every_method_is_compared_and_the_lowest_log_loss_is_marked(
 def test_more_folds_than_users_are_refused(call: Call, tmp_path: Path) -> None:
     columns = {"score": [0.1, 0.2, 0.3], "label": [0, 1, 0], "user": ["a", "b", "c"]}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
-    code, _, error = call(
-        "compare", tmp_path / "t.parquet", "--log", "impressions", "--folds", "50"
-    )
+    code, _, error = call("compare", tmp_path / "t.parquet", "--log", "impressions")
     assert code == 3
-    assert "enough users for 50 folds" in one_line(error)
+    assert "enough users for 5 folds" in one_line(error)
 
 
 def test_no_method_is_best_by_a_negative_log_loss(call: Call, tmp_path: Path) -> None:
@@ -56,7 +54,14 @@ def test_no_method_is_best_by_a_negative_log_loss(call: Call, tmp_path: Path) ->
     # Positives of weight 5 on half of the rows: the mean weighted label is 2.5.
     columns = {"score": labels + rng.random(600), "label": labels, "propensity": np.full(600, 0.2)}
     pq.write_table(pa.table(columns), tmp_path / "log.parquet")
-    code, text, _ = call("compare", tmp_path / "log.parquet", "--propensity", "propensity")
-    assert code == 0
-    assert "(best)" not in text
-    assert "A negative log loss is not a loss" in text
+    code, text, error = call("compare", tmp_path / "log.parquet", "--propensity", "propensity")
+    assert (code, text) == (4, "")
+    assert "the log loss must be 0 or more" in error
+
+
+def test_too_few_users_for_the_folds_are_refused(call: Call, tmp_path: Path) -> None:
+    columns = {"score": [0.1, 0.2, 0.3, 0.4], "label": [0, 1, 0, 1], "user": [1, 1, 2, 2]}
+    pq.write_table(pa.table(columns), tmp_path / "log.parquet")
+    code, _, error = call("compare", tmp_path / "log.parquet", "--log", "impressions")
+    assert code == 3
+    assert "must have enough users for 5 folds, got an empty fold. Add rows of more" in error

@@ -31,8 +31,6 @@ def test_a_map_of_the_score_has_one_cutoff(call: Call, tmp_path: Path) -> None:
     assert limit == np.nextafter(low, -np.inf)
     code, _, error = call("inspect", tmp_path / "map.json", "--score-at", "2")
     assert "probability must lie in [0, 1], got 2" in one_line(error)
-    code, _, error = call("inspect", tmp_path / "map.json", "--where", "country=NL")
-    assert "--where must not be given without --score-at" in one_line(error)
 
 
 @pytest.mark.parametrize("columns", [("country",), ("country", "city")])
@@ -60,19 +58,13 @@ def test_the_condition_in_sql_is_the_map(
     assert "it's" in printed
 
 
-def test_other_columns_are_given_by_value(call: Call, tmp_path: Path) -> None:
+def test_other_terms_are_refused(call: Call, tmp_path: Path) -> None:
     rows = {"country": COUNTRY, "price": RNG.normal(size=3_000)}
     fitted = (cr.Platt() + cr.Level("country") + cr.Smooth("price")).fit(SCORES, LABELS, rows)
     fitted.save(tmp_path / "map.json")
-    command = ("inspect", tmp_path / "map.json", "--score-at", "0.4", "--where", "country=NL")
-    code, _, error = call(*command)
+    code, _, error = call("inspect", tmp_path / "map.json", "--score-at", "0.4")
     assert code == 2
-    assert "--where must name price" in one_line(error)
-    assert "column of country, price, got 'x=1'" in one_line(call(*command, "--where", "x=1")[2])
-    code, text, error = call(*command, "--where", "price=0.5", "--json")
-    assert code == 0, error
-    low = fitted.score_at(0.4, {"country": ["NL"], "price": [0.5]}).low
-    assert json.loads(text)["cutoffs"] == [{"level": {}, "score": low[0], "up_to": low[0]}]
+    assert "without terms or with one level, got one with country, price" in one_line(error)
 
 
 def test_an_unreachable_probability_names_range_and_level(call: Call, tmp_path: Path) -> None:

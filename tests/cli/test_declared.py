@@ -133,7 +133,9 @@ def test_a_missing_answer_is_no_answer(tmp_path: Path, call: Call) -> None:
 
 def test_report_takes_a_rule(rated: Path, tmp_path: Path, call: Call) -> None:
     out = tmp_path / "report.html"
-    code, printed, error = call("report", rated, *RATING, "-o", out, "--json")
+    fitted = tmp_path / "map.json"
+    assert call("fit", rated, *RATING, *SHOWN, "-o", fitted)[0] == 0
+    code, printed, error = call("report", rated, *RATING, "--map", fitted, "-o", out, "--json")
     assert code == 0, error
     rating = pq.read_table(rated)["rating"].to_numpy()
     share = float((rating >= 4).mean())

@@ -8,17 +8,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import calibrank as cr
 from calibrank.anchoring import ExpectedError
 from calibrank.data.score_world import make_world
-from calibrank.diagnosis.fit_checks import check_label_plan
+from calibrank.diagnosis.diagnose import check_label_plan
 from calibrank.evidence import naive
-from calibrank.propensity import propensity_bias
 from calibrank.tables import row_partitions
-from calibrank.tabular.aggregate import summarize
+from calibrank.tabular.aggregate import aggregate
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.propensity import IdCounts
 from calibrank.tabular.read import Table
+from calibrank.tabular.rows import IdCounts
 from calibrank.tabular.rules import Rules
 from tests.cli.running import run_here
 
@@ -118,17 +116,13 @@ def test_truncated_lists_are_reported_and_complete_ones_are_not(tmp_path, world)
     assert "exactly" not in _messages(_diagnose(tmp_path, _table(world), "--item", "item"))
 
 
-def test_dominant_weights_and_padded_items_are_reported(tmp_path, world):
+def test_dominant_weights_are_reported(tmp_path, world):
     tiny = np.where(world.labels == 1, np.where(np.arange(len(world)) % 50 == 0, 1e-5, 0.5), 0.5)
     words = _messages(
         _diagnose(tmp_path, _table(world, propensity=tiny), "--propensity", "propensity")
     )
     assert "a few rows dominate" in words
     assert "above 1" in words
-    padded = np.where(np.arange(len(world)) % 3 > 0, 0, world.items)
-    assert "Item 0 makes up" in _messages(
-        _diagnose(tmp_path, _table(world, item=padded), "--item", "item")
-    )
 
 
 def test_labels_without_propensities_are_used_as_they_are(tmp_path, world):
@@ -239,22 +233,10 @@ def test_folds_without_users_split_the_rows_of_the_whole_table(tmp_path: Path) -
             tmp_path / f"{number:02d}.parquet",
         )
     table = Table.find(str(tmp_path))
-    parts = summarize(table, Columns("score", "label", naive), Rules(skip=False), folds=5)
+    columns = Columns("score", "label", naive)
+    parts = aggregate(table, columns, Rules(skip=False), folds=5).folds
     # Each file has one row: numbers that start anew in every file would put all in one fold.
     assert [part.rows for part in parts] == np.bincount(row_partitions(0, 40, 5)).tolist()
-
-
-def test_the_bias_of_wrong_propensities_is_shown(tmp_path, world):
-    diagnosis = _diagnose(tmp_path, _table(world), "--propensity", "propensity")
-    biases = {each["factor"]: each["bias"] for each in diagnosis["propensity_bias"]}
-    fitted = cr.Gaussian().fit(world.scores, cr.ips(world.labels, world.propensity))
-    evidence = cr.ips(world.labels, world.propensity)
-    for factor in (0.5, 2.0):
-        expected = propensity_bias(fitted.predict(world.scores), evidence, factor)
-        assert biases[factor] == pytest.approx(expected, abs=1e-3)
-    message = f"off by {biases[0.5]:+.3f} if they were 0.5 times and by {biases[2.0]:+.3f}"
-    assert message in _messages(diagnosis, "note")
-    assert _diagnose(tmp_path, _table(world, propensity=None))["propensity_bias"] == []
 
 
 def _findings(found, subject):

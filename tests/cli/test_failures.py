@@ -76,7 +76,7 @@ def test_wrong_usage_is_one_line_too(call: Call) -> None:
     ("arguments", "message"),
     [
         (["search", "fit", "--precision", "x"], "--precision must be a number, got 'x'. See"),
-        (["search", "fit", "--pool-depth", "1.5"], "--pool-depth must be a whole number, got"),
+        (["search", "fit", "--top-k", "1.5"], "--top-k must be a whole number, got"),
         (
             ["monitor", "days", "--map", "m.json", "--window", "0"],
             "--window must be in the range 1<=x<=100000, got 0.",
@@ -85,10 +85,10 @@ def test_wrong_usage_is_one_line_too(call: Call) -> None:
         (["train", "t.csv", "--device", "tpu"], "--device must be one of cpu, cuda, got 'tpu'"),
         (["anchor", "m", "--base-rate", "1e-320"], "--base-rate must lie between 0 and 1, got"),
         (["monitor", "d", "--map", "m", "-o", "d/x.html"], "outputs must lie outside the store"),
-        (["fit", "t.csv", "--label", ""], "--label must not be empty, got ''. Give a"),
-        (["fit", "t.csv", "--label="], "--label must not be empty, got ''. Give a"),
-        (["fit", ""], "an argument must not be empty, got ''"),
-        (["control", "t.csv", "--longest", "0"], "--longest must be a whole number, 1 to "),
+        (["fit", "t.csv", "--label", ""], "--label must not be empty, nor hold a NUL"),
+        (["fit", "t.csv", "--label="], "--label must not be empty, nor hold a NUL"),
+        (["fit", ""], "TABLE must not be empty, nor"),
+        (["control", "t.csv", "--longest", "0"], "--longest must be in the range 1<=x"),
     ],
 )
 def test_wrong_values_name_their_option(
@@ -132,17 +132,12 @@ def test_remedies_name_only_options_that_the_command_has(
     assert re.findall("--[a-z-]+", errors) == remedies
 
 
-def test_remedies_of_a_fit_name_only_options_that_the_command_has(
-    call: Call, tmp_path: Path
-) -> None:
+def test_remedies_of_a_fit_name_its_options(call: Call, tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     rows = [f"{user},{user % 2 / 2},{user % 2}\n" for user in range(40)]
     table.write_text("user,score,label\n" + "".join(rows))
     _, _, errors = call("fit", table, "--log", "impressions", "--method", "platt")
     assert "--negatives-kept" in errors
-    _, _, errors = call("report", table, "-o", tmp_path / "report.html")
-    assert "no finite best fit exists" in errors
-    assert "--negatives-kept" not in errors
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
@@ -251,9 +246,9 @@ def test_names_from_outside_are_printed_as_they_are(call: Call, tmp_path: Path) 
 
 def test_output_degrades_to_ascii() -> None:
     output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    SafeConsole(file=output).print(bar(1, width=3), highlight=False)
+    SafeConsole(file=output).print(bar(1, 1), highlight=False)
     output.seek(0)
-    assert output.read() == "###\n"
+    assert output.read() == 40 * "#" + "\n"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a Unix shell closes the streams")  # not on Windows

@@ -11,7 +11,7 @@ import pytest
 import calibrank as cr
 from calibrank.propensity import Exposure
 from calibrank.tables import Interactions
-from calibrank.tabular.roles import Roles, roles_of
+from calibrank.tabular.columns import Roles, roles_of
 from tests.cli.conftest import Call
 from tests.cli.running import one_line
 
@@ -102,7 +102,7 @@ def test_diagnose_explains_both_readings(log: Path, call: Call) -> None:
     code, text, error = call("diagnose", log, "--log", "impressions", *ids)
     assert code == 0, error
     assert "does not depend on whether it is liked" in one_line(text)
-    assert "use --log interactions: the" in one_line(text)
+    assert "declare --log interactions: the" in one_line(text)
     # The same table, declared otherwise: nothing is inferred from its values.
     code, text, error = call("diagnose", log, "--item", "item_id", "--json")
     assert code == 0, error
@@ -110,7 +110,7 @@ def test_diagnose_explains_both_readings(log: Path, call: Call) -> None:
     labels = pq.read_table(log)["label"].to_numpy()
     assert found["log"].startswith("Read as a log of interactions: label 0 means unobserved")
     assert (
-        f"declare --log impressions: the base rate then comes from the log, {labels.mean():.2%}"
+        f"declare --log impressions: the base rate is then that of the log, {labels.mean():.2%}"
         in (found["log"])
     )
     code, text, error = call("diagnose", log, "--log", "impressions", *ids)
@@ -123,7 +123,11 @@ def test_other_commands_take_the_declaration(
     log: Path, tmp_path: Path, call: Call, command: str
 ) -> None:
     ids = ("--item", "item_id", "--user", "user_id")
-    extra = ("-o", tmp_path / "report.html") if command == "report" else ("--json",)
+    extra: tuple[object, ...] = ("--json",)
+    if command == "report":
+        fitted = tmp_path / "map.json"
+        assert call("fit", log, "--log", "impressions", *ids, "-o", fitted)[0] == 0
+        extra = ("--map", fitted, "-o", tmp_path / "report.html")
     code, text, error = call(command, log, "--log", "impressions", *ids, *extra)
     assert code == 0, error
     if command == "compare":

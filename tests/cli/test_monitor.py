@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import calibrank as cr
-from calibrank.monitor import Day, Store, check, digest_of_map
-from calibrank.report.html_report import Report
+from calibrank.monitor import Day, Store, check
 from tests.cli.conftest import Call
 from tests.monitor.worlds import date_of, make_map
 from tests.report.examples import data_of
@@ -64,10 +63,9 @@ def test_a_changed_map_is_found_shown_and_refitted(
     assert code == 0, error
     assert "Calibration has changed: 3" in text
     assert "observed since 6 January 2026 (alarm on" in text
-    assert f"Since {date_of(5)}: level -" in text
-    assert "Last 4 days: level -" in text
+    assert "predicted" in text
     record = cr.load(new).record
-    assert record.previous_map == digest_of_map(fitted)
+    assert record.previous_map == fitted.digest
     assert record.rows == 4 * 400
     code, _, error = call("monitor", store, *options)
     assert code == 3
@@ -75,7 +73,7 @@ def test_a_changed_map_is_found_shown_and_refitted(
     assert len(list(store.iterdir())) == 9
     data = data_of(page.read_text(encoding="utf-8"))
     assert [day["labels"] for day in data["days"]] == [400] * 9
-    assert data["map_digest"] == digest_of_map(fitted)
+    assert data["map_digest"] == fitted.digest
 
 
 def test_a_table_without_labels_counts_for_the_scores(
@@ -151,7 +149,7 @@ def full_disk(*_: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_command_that_fails_says_whether_the_day_was_added(
+def test_a_command_that_fails_adds_no_day(
     call: Call, tmp_path: Path, map_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = write_day(tmp_path / "day.parquet", cr.load(map_file), 0)
@@ -160,15 +158,13 @@ def test_a_command_that_fails_says_whether_the_day_was_added(
     refit = ["--refit", tmp_path / "new.json"]
     code, _, error = call(*command, "--add", tmp_path / "unlabelled.parquet", *refit)
     assert code == 3
-    assert "2026-01-31 was not added to the store. To add it, leave out --refit." in error
     assert "must hold labels, got none" in error
     assert not (tmp_path / "days").exists()
-    monkeypatch.setattr(Report, "save", full_disk)
+    monkeypatch.setattr("calibrank.cli.monitor.write_all_atomic", full_disk)
     page = ["-o", tmp_path / "page.html"]
     code, _, error = call(*command, "--add", tmp_path / "day.parquet", *page)
     assert code == 3
-    assert "2026-01-31 was added to the store. To repeat the rest, leave out --add" in error
-    assert len(Store(tmp_path / "days").days()) == 1
+    assert not (tmp_path / "days").exists()
 
 
 def test_the_columns_of_a_map_are_read_from_the_table(call: Call, tmp_path: Path) -> None:
@@ -231,7 +227,7 @@ def test_a_map_by_segment_is_refitted_from_the_store(tmp_path: Path, call: Call)
     code, _, error = call("monitor", tmp_path / "days", "--map", old, "--refit", new)
     assert code == 0, error
     refitted = cr.load(new)
-    assert refitted.record.previous_map == digest_of_map(cr.load(old))
+    assert refitted.record.previous_map == cr.load(old).digest
     found = refitted.predict([0.0, 0.0], {"country": ["DE", "NL"]})
     assert found == pytest.approx([1 / (1 + np.exp(2)), 0.5], abs=0.03)
 
@@ -240,7 +236,6 @@ def test_a_map_by_segment_is_refitted_from_the_store(tmp_path: Path, call: Call)
     ("options", "message"),
     [
         (["--add", "day.parquet"], "--add must go with --date"),
-        (["--method", "platt"], "--method must not be given without --refit"),
         ([], "must be a folder of days, got no such folder"),
     ],
 )
@@ -252,17 +247,12 @@ def test_wrong_usage_is_one_line(
     assert message in error
 
 
-def test_absurd_windows_and_addresses_are_refused(
-    call: Call, tmp_path: Path, map_file: Path
-) -> None:
+def test_absurd_windows_are_refused(call: Call, tmp_path: Path, map_file: Path) -> None:
     code, _, error = call("monitor", tmp_path / "days", "--map", map_file, "--window", "9" * 20)
     assert code == 2
     assert "--window must be in the range" in error
     with pytest.raises(cr.DataError, match="window must be a whole number, 1 to 100,000"):
         check(cr.load(map_file), Store(tmp_path), window=10**20)
-    code, _, error = call("monitor", "nothing://bucket/days", "--map", map_file)
-    assert code == 3
-    assert "must be an address such as s3://bucket/days" in error
 
 
 def test_a_day_is_not_overwritten_by_a_page(call: Call, tmp_path: Path, map_file: Path) -> None:

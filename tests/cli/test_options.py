@@ -12,18 +12,11 @@ import pytest
 
 import calibrank as cr
 from calibrank.cli import options as declared
-from calibrank.cli.app import COMMANDS
-from calibrank.cli.parse import Given, Whole, as_typed
+from calibrank.cli.app import COMMANDS, function_of
+from calibrank.cli.parse import Given, as_typed, whole
+from calibrank.export import DIALECTS
 from calibrank.monitor.check import LONGEST_WINDOW, WINDOW
-from calibrank.registry import (
-    CALIBRATORS,
-    DATASETS,
-    DIALECT_NAMES,
-    EXPORTERS,
-    MODELS,
-    SELECTORS,
-    SPLITS,
-)
+from calibrank.registry import CALIBRATORS, DATASETS, EXPORTERS, MODELS, SELECTORS, SPLITS
 from tests.cli.conftest import Call
 from tests.cli.running import one_line, run
 
@@ -58,8 +51,7 @@ def test_help_of_a_command_has_an_example_and_few_options(
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if not COMMANDS[name].members])
 def test_a_command_is_run_by_the_function_of_its_name(command: str) -> None:
-    words = command.split()
-    function = getattr(import_module(f"calibrank.cli.{words[0]}"), words[-1])
+    function = function_of(COMMANDS[command])
     assert [*inspect.signature(function).parameters] == ["given"]
     assert inspect.getdoc(function) == COMMANDS[command].summary
 
@@ -67,8 +59,7 @@ def test_a_command_is_run_by_the_function_of_its_name(command: str) -> None:
 @pytest.mark.parametrize("command", [name for name in COMMANDS if not COMMANDS[name].members])
 def test_a_command_asks_for_its_options_alone(command: str) -> None:
     """What is given has no types: a name that no option sets would fail only when it is asked."""
-    words = command.split()
-    function = getattr(import_module(f"calibrank.cli.{words[0]}"), words[-1])
+    function = function_of(COMMANDS[command])
     asked = set(re.findall(r"\bgiven\.(\w+)", inspect.getsource(function)))
     methods = {name for name in vars(Given) if callable(getattr(Given, name, None))}
     assert asked - methods <= {each.name for each in COMMANDS[command].options}
@@ -76,7 +67,8 @@ def test_a_command_asks_for_its_options_alone(command: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_rules_are_about_options_of_the_command(command: str) -> None:
-    flags = {flag for option in COMMANDS[command].options for flag in option.names}
+    names = {flag for option in COMMANDS[command].options for flag in option.names}
+    flags = {flag.strip("[]") for flag in names}
     for rule in COMMANDS[command].rules:
         assert {*rule.flags.split(), *rule.needs.split()} <= flags
 
@@ -87,10 +79,10 @@ def test_what_help_says_about_members_is_what_the_registry_has() -> None:
     assert [*declared.SPLITS] == [*SPLITS]
     assert [*declared.DATASETS] == [*DATASETS]
     assert [*declared.EXPORTERS] == [*EXPORTERS]
-    assert [*declared.DIALECTS] == [*DIALECT_NAMES]
+    assert [*declared.DIALECTS] == [*DIALECTS]
     (window,) = [each for each in COMMANDS["monitor"].options if each.name == "window"]
-    assert window.kind == Whole(1, LONGEST_WINDOW)
-    assert f"Default: {WINDOW}." in window.help
+    assert window.kind == whole(1, LONGEST_WINDOW)
+    assert window.default == WINDOW
 
 
 def test_public_names_are_those_of_their_packages() -> None:
@@ -158,7 +150,7 @@ def test_the_core_alone_says_what_to_install(arguments: list[str], code: int, te
         (["train", "log.parquet", "-o", "model"], "--model", MODELS),
         (["train", "log.parquet", "-o", "model"], "--split", SPLITS),
         (["export", "map.json"], "--to", EXPORTERS),
-        (["export", "map.json", "--to", "sql"], "--dialect", DIALECT_NAMES),
+        (["export", "map.json", "--to", "sql"], "--dialect", tuple(DIALECTS)),
     ],
 )
 def test_a_wrong_choice_lists_the_members_of_the_registry(
@@ -220,7 +212,7 @@ def test_options_that_exclude_each_other_are_wrong_usage(
         ),
         (["report"], 2, "TABLE must be given, got none. See calibrank report --help."),
         (
-            ["report", "log.parquet", "--segment", "x"],
+            ["report", "log.parquet", "--map", "map.json", "--segment", "x"],
             3,
             "must have the segment column 'x', got 'user_id'",
         ),
@@ -264,7 +256,7 @@ def test_outputs_never_replace_an_input(call: Call, folder: Path, tmp_path: Path
     code, _, error = call("export", map_file, "--to", "json", "-o", map_file)
     assert code == 3
     assert f"{map_file} must not be the input" in error
-    code, _, error = call("report", table, "-o", table)
+    code, _, error = call("report", table, "--map", map_file, "-o", table)
     assert code == 3
     assert f"{table} must not be the input" in error
     assert table.read_bytes() == before

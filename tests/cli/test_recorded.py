@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrank.tabular.roles import Roles
+from calibrank.tabular.columns import Roles
 from tests.cli.conftest import Call
 from tests.cli.running import one_line
 
@@ -37,6 +37,9 @@ def table(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("command", ["fit", "compare", "diagnose", "evaluate", "report"])
 def test_recorded_columns_are_used_and_named(call: Call, table: Path, command: str) -> None:
     out = ["-o", table.parent / "out.html"] if command in ("fit", "report") else []
+    if command == "report":
+        assert call("fit", table, "-o", table.parent / "map.json")[0] == 0
+        out += ["--map", table.parent / "map.json"]
     code, _, error = call(command, table, *out)
     assert code == 0, error
     assert WEIGHT in one_line(error)

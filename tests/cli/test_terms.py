@@ -65,7 +65,7 @@ def command_fit(call: Call, table: Path, out: Path, *options: object) -> cr.Cali
 
 def popularity_of(rows: dict[str, np.ndarray]) -> np.ndarray:
     counts = np.bincount(rows["item_id"], rows["label"])
-    return Popularity().propensity(Popularity().exposure(counts)[rows["item_id"]])
+    return Popularity().propensity(Popularity().exposure(counts, counts.max())[rows["item_id"]])
 
 
 EVIDENCE: dict[str, Callable[[dict[str, np.ndarray]], cr.Evidence]] = {
@@ -202,11 +202,12 @@ def test_other_commands_read_the_columns(
     fitted = Model(cr.Gaussian(), specs).fit(rows["score"], rows["label"], rows)
     saved = tmp_path / "map.json"
     fitted.save(saved)
-    out = tmp_path / "out.parquet"
+    out = tmp_path / f"out-{file}"
     code, _, error = call("apply", saved, tables / file, "-o", out)
     assert code == 0, error
     expected = fitted.predict(rows["score"], rows)
-    result = pq.read_table(out)["probability"].to_numpy()
+    written = pc.read_csv(out) if file.endswith(".csv") else pq.read_table(out)
+    result = written["probability"].to_numpy()
     np.testing.assert_allclose(result, expected, rtol=1e-9)
     code, printed, error = call("evaluate", tables / file, "--map", saved, "--json")
     assert code == 0, error
@@ -261,7 +262,7 @@ def test_a_torch_program_takes_the_number_of_the_level(
     model = cr.Platt() + cr.Level("country", "device") + cr.Smooth("popularity")
     model.fit(rows["score"], rows["label"], rows).save(tmp_path / "map.json")
     out = tmp_path / "map.pt2"
-    options = ("--to", "torch", "--dtype", "float64", "-o", out)
+    options = ("--to", "torch", "-o", out)
     code, _, error = call("export", tmp_path / "map.json", *options)
     assert code == 0, error
     fitted = cr.load(tmp_path / "map.json")
@@ -270,12 +271,12 @@ def test_a_torch_program_takes_the_number_of_the_level(
     (numbers,) = fitted.level_index(few).values()
     program = torch.export.load(out).module()
     inputs = (
-        torch.tensor(scores),
+        torch.tensor(scores, dtype=torch.float32),
         torch.tensor(numbers),
-        torch.tensor(few["popularity"], dtype=torch.float64),
+        torch.tensor(few["popularity"]),
     )
     result = program(*inputs)
-    np.testing.assert_allclose(result.numpy(), fitted.predict(scores, few), rtol=1e-9)
+    np.testing.assert_allclose(result.numpy(), fitted.predict(scores, few), rtol=1e-5)
 
 
 @pytest.mark.parametrize("bad", [700, 7_900])

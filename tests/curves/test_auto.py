@@ -1,5 +1,6 @@
 """`Auto` chooses the simplest method that is as good as the best, and records why."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,9 @@ import pytest
 
 import calibrank as cr
 from calibrank._internal.logit import expit
-from calibrank.curves.cross_validation import HeldOutLosses, held_out_losses
-from calibrank.maps import CandidateLoss, Selection, describe_selection
+from calibrank.curves.auto import HeldOutLosses, held_out_losses
+from calibrank.errors import FlatMapWarning
+from calibrank.maps import CandidateLoss, Selection
 from calibrank.summary import Summary
 from calibrank.tables import row_partitions
 
@@ -70,8 +72,8 @@ def test_the_standard_error_is_that_of_paired_differences() -> None:
     second = HeldOutLosses(np.array([4.0, 6.0, 5.0, 8.0]), totals)
     differences = np.array([0.1, 0.0, 0.2, 0.1])
     expected = differences.std(ddof=1) / np.sqrt(4)
-    assert first.standard_error_of_difference(second) == pytest.approx(expected)
-    assert first.standard_error_of_difference(first) == 0
+    assert first.error_of_difference(second) == pytest.approx(expected)
+    assert first.error_of_difference(first) == 0
 
 
 def test_the_first_within_one_standard_error_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +93,7 @@ def test_the_first_within_one_standard_error_is_chosen(monkeypatch: pytest.Monke
     calibrator, selection = auto.choose(folds_of(LINEAR, 4))
     assert calibrator == cr.Gaussian()
     assert selection.chosen == "Gaussian"
-    text = describe_selection(selection)
+    text = selection.description
     assert text.startswith("Gaussian, chosen by 4-fold cross-validation: log loss 0.67500; Platt")
     assert "Spline -0.02500 (within one standard error, 0.1" in text
 
@@ -121,7 +123,8 @@ def test_the_choice_is_that_of_folds_given_as_summaries() -> None:
         Summary.of(SCORES[fold == k], cr.naive(CURVED[fold == k], weights=weights[fold == k]))
         for k in range(5)
     ]
-    assert cr.Auto().fit_folds(summaries).record == whole.record
+    calibrator, selection = cr.Auto().choose(summaries)
+    assert (calibrator.name, selection) == (whole.method, whole.record.selection)
 
 
 def test_lists_of_equal_length_have_positives_in_every_fold() -> None:
@@ -136,7 +139,7 @@ def test_a_method_without_a_fit_is_recorded_and_not_chosen() -> None:
     assert selection is not None
     assert selection.chosen == "Platt"
     assert selection.candidates[0] == CandidateLoss("_Unfittable", None, None)
-    assert "_Unfittable has no fit" in describe_selection(selection)
+    assert "_Unfittable has no fit" in selection.description
 
 
 class _Unfittable(cr.Platt):
@@ -185,3 +188,14 @@ def test_many_bins_are_merged_to_choose_but_not_to_fit() -> None:
         assert found.loss == pytest.approx(held_out_losses(method, summaries).mean, abs=1e-5)
     expected = cr.Platt().fit(scores, labels).predict(scores)
     np.testing.assert_allclose(fitted.predict(scores), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", [cr.Auto(), cr.Isotonic(), cr.Spline()], ids=repr)
+def test_reversed_scores_are_said_to_be_reversed(method: cr.Calibrator) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=5_000)
+    labels = rng.random(5_000) < 1 / (1 + np.exp(1 + scores))
+    with pytest.warns(FlatMapWarning, match="hardly rises.*if lower is better"):
+        method.fit(scores, labels)
+    with warnings.catch_warnings(action="error"):
+        method.fit(-scores, labels)

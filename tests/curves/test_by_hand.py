@@ -6,7 +6,6 @@ import pytest
 import calibrank as cr
 from calibrank.curves._monotone import minimize
 from calibrank.curves.calibrator import Calibrator
-from calibrank.curves.isotonic import _evenly, _without_extremes
 from calibrank.curves.spline import _as_curve, _dispersion, _end_slope, _Frame, _pooled, _roughness
 from calibrank.errors import FlatMapWarning, PooledScoresWarning
 from calibrank.evidence import soft_evidence
@@ -68,21 +67,6 @@ def test_errors_of_a_spline_are_the_roots_of_its_variances() -> None:
     curve = _as_curve(knots, log_odds, covariance)
     assert curve.value_errors == pytest.approx((0.2, 0.0, 0.5))
     assert curve.end_slopes == (1.0, 2.0)
-
-
-def test_blocks_of_one_class_get_jeffreys_estimates_in_order() -> None:
-    shrunk = _without_extremes(np.array([0.0, 0.5, 1.0]), np.array([4.0, 2.0, 9.0]))
-    assert shrunk.tolist() == [0.1, 0.5, 0.95]
-    # Neighbours that are closer than the estimate bound it.
-    shrunk = _without_extremes(np.array([0.0, 0.1, 0.99, 1.0]), np.array([1.0, 9.0, 9.0, 1.0]))
-    assert shrunk.tolist() == [0.05, 0.1, 0.99, 0.995]
-    assert _without_extremes(np.array([0.0]), np.array([1.0])).tolist() == [0.25]
-    assert _without_extremes(np.array([1.0]), np.array([1.0])).tolist() == [0.75]
-
-
-def test_knots_are_thinned_evenly_with_both_ends() -> None:
-    assert _evenly(3, 3).tolist() == [0, 1, 2]
-    assert _evenly(9, 3).tolist() == [0, 4, 8]
 
 
 def test_soft_labels_are_mixtures_of_a_positive_and_a_negative() -> None:

@@ -10,8 +10,8 @@ from scipy.stats import beta
 
 import calibrank as cr
 from calibrank.curves import Parametric
-from calibrank.curves.binning import _equal_mass_bins, _QuantileModel
 from calibrank.curves.solver import Problem, _newton
+from calibrank.curves.steps import _equal_mass_bins, _QuantileModel
 from calibrank.data.score_world import make_world
 from calibrank.errors import FlatMapWarning
 from calibrank.maps import LogisticCurve
@@ -121,6 +121,7 @@ def test_unweighted_rows_are_all_effective() -> None:
     assert fitted.curve.effective_rows[0] == pytest.approx(100, rel=0.05)
 
 
+@pytest.mark.filterwarnings("ignore::calibrank.errors.FlatMapWarning")
 def test_weighted_rows_are_effective_by_their_variance() -> None:
     labels = (np.arange(100) < 30).astype(float)
     evidence = cr.ips(labels, np.full(100, 0.5))
@@ -129,6 +130,7 @@ def test_weighted_rows_are_effective_by_their_variance() -> None:
     assert fitted.curve.effective_rows[0] == pytest.approx(0.24 / (84 / 100**2))
 
 
+@pytest.mark.filterwarnings("ignore::calibrank.errors.FlatMapWarning")
 def test_intervals_of_steps_are_jeffreys_intervals() -> None:
     fitted = cr.Histogram(bins=1).fit(np.arange(100.0), np.arange(100) < 30)
     low, high = fitted.interval([5.0], level=0.9)
@@ -189,3 +191,16 @@ def test_a_sample_weight_is_a_number_of_equal_rows(method: Any) -> None:
     assert weighted.to_dict() == by_evidence.to_dict()
     with pytest.raises(cr.DataError, match=r"go with labels, got evidence\. Give weights to the"):
         method.fit(scores, cr.naive(labels), rows, sample_weight=weights)
+
+
+@pytest.mark.parametrize("rows", [2_000, 100_000])
+def test_an_outlier_beside_which_scores_look_equal_gives_no_flat_curve(rows: int) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=rows)
+    labels = rng.random(rows) < 1 / (1 + np.exp(-scores))
+    scores[0], labels[0] = -1e15, False
+    with pytest.raises(cr.FitError, match=r"outliers beside which all others|drop outlying"):
+        cr.Platt().fit(scores, labels)
+    scores[0] = -1e6
+    close = cr.Platt().fit(scores, labels).predict([-1.0, 1.0])
+    np.testing.assert_allclose(close, 1 / (1 + np.exp([1.0, -1.0])), atol=0.05)

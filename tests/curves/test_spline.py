@@ -1,4 +1,4 @@
-"""Spline and centred isotonic calibration: optimality, smoothness, defining properties."""
+"""Spline calibration: optimality, smoothness, defining properties."""
 
 import numpy as np
 import pytest
@@ -98,24 +98,6 @@ def test_no_optimum_is_an_error_as_with_platt() -> None:
     for method in (cr.Spline(), cr.Platt()):
         with pytest.raises(cr.FitError, match="no finite best fit exists"):
             method.fit([0.0, 1, 2, 3], [0, 0, 1, 1])
-
-
-def test_centred_isotonic_meets_each_step_at_its_mean_score() -> None:
-    rng = np.random.default_rng(6)
-    scores = rng.normal(size=500)
-    labels = (rng.random(500) < 1 / (1 + np.exp(-scores))).astype(float)
-    steps = cr.Isotonic().fit(scores, labels)
-    centred = cr.CenteredIsotonic().fit(scores, labels)
-    values = steps.predict(scores)
-    for value in np.unique(values):
-        if 0 < value < 1:
-            centre = scores[values == value].mean()
-            assert centred.predict(centre) == pytest.approx(value, abs=1e-9)
-
-
-def test_centred_isotonic_never_predicts_0_or_1() -> None:
-    fitted = cr.CenteredIsotonic().fit([1.0, 2.0, 3.0, 4.0], [0, 0, 1, 1])
-    np.testing.assert_allclose(fitted.predict([1.5, 3.5]), [0.5 / 3, 2.5 / 3])
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])

@@ -9,16 +9,10 @@ from scipy.special import expit, ndtri
 
 import calibrank as cr
 from calibrank.curves import Calibrator
-from calibrank.data.score_world import (
-    GammaScores,
-    GaussianScores,
-    MixedScores,
-    Scores,
-    World,
-    make_world,
-)
+from calibrank.data.score_world import GammaScores, GaussianScores, Scores, World, make_world
 from calibrank.metrics import CalibrationInTheLarge
 from calibrank.propensity import Popularity
+from tests.mixed_scores import MixedScores
 
 SHAPES = [GaussianScores(), GammaScores(), MixedScores()]
 LEVELS = np.linspace(0.01, 0.99, 99)

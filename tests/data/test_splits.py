@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrank.data import (
-    LeaveOneOut,
     Positives,
     RandomSplit,
     ReleasedSplit,
@@ -42,7 +41,6 @@ SPLITS = [
     RandomSplit(seed=1),
     RandomSplit(fraction=0.5, at_least=2),
     TimeSplit(fraction=0.3, at_least=3),
-    LeaveOneOut(),
 ]
 
 
@@ -54,8 +52,6 @@ def test_a_split_partitions_the_log_and_holds_out_the_right_number(split, log):
     for user in range(log.n_users):
         count = int((log.users == user).sum())
         expected = max(round(count * split.fraction), 1)
-        if isinstance(split, LeaveOneOut):
-            expected = 1
         if count < split.at_least:
             expected = 0
         assert (held.users == user).sum() == expected
@@ -66,7 +62,6 @@ def test_the_last_rows_are_held_out(log):
     for split, key in (
         (ReleasedSplit(fraction=0.4, at_least=2), "items"),
         (TimeSplit(fraction=0.4, at_least=2), "times"),
-        (LeaveOneOut(), "times"),
     ):
         kept, held = split.divide(log)
         for user in np.unique(held.users):
@@ -95,7 +90,6 @@ def test_a_random_split_depends_on_its_seed_alone():
     np.testing.assert_array_equal(first.items, again.items)
     np.testing.assert_array_equal(first.items, from_generator.items)
     assert (first.items != other.items).any()
-    assert LeaveOneOut().with_seed(2) == LeaveOneOut(seed=2)
     assert TimeSplit().with_seed(2) == TimeSplit()
 
 

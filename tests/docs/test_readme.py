@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.docs.building import DOCS, ROOT, load_script
-from tests.report.quick import with_few_methods
 
 pages = load_script("pages")
 
@@ -38,9 +37,8 @@ def test_code_without_output_runs_and_writes_its_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     text = (ROOT / page).read_text(encoding="utf-8")
-    with with_few_methods():
-        for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-            exec(code, {})  # noqa: S102  (the code of our own page)
+    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(code, {})  # noqa: S102  (the code of our own page)
     assert (tmp_path / file).exists()
 
 

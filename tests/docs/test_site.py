@@ -66,10 +66,10 @@ def test_every_command_and_option_is_in_the_reference(hooks: ModuleType) -> None
     names = [name for name, each in COMMANDS.items() if not each.members]
     assert {"fit", "anchor", "search fit", "search apply"} <= set(names)
     assert re.findall(r"^## calibrank (.+)$", text, re.MULTILINE) == names
-    assert "| `--out`, `-o` | `map.json` | Where to save the map (JSON). |" in text
+    assert "| `--out`, `-o` | Where to save the map (JSON). [default: map.json] |" in text
     file = "A Parquet or CSV file, a folder of them, or a quoted glob."
-    assert f"| `TABLE` | required | {file} |" in text
-    assert "One of error, skip. |" in text
+    assert f"| `TABLE` | {file} [required] |" in text
+    assert "One of error, skip. [default: error] |" in text
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from scipy import stats
@@ -21,9 +22,9 @@ from calibrank.errors import DataError
 from calibrank.experiment import runner
 from calibrank.experiment.cell import Cell, run_cell
 from calibrank.experiment.published import Published
-from calibrank.experiment.scored import Scored
-from calibrank.experiment.spec import Spec, choose, find_folder, load_specs
-from calibrank.experiment.statistics import Results, Spread, paired_p
+from calibrank.experiment.results import Spread
+from calibrank.experiment.spec import Spec, choose, configured, find_folder, load_specs
+from calibrank.metrics import LogLoss
 from calibrank.models import Training
 from tests.cli.running import one_line, run_here
 
@@ -38,8 +39,8 @@ losses = ["naive", "ips"]
 why_negatives = "a test"
 sweep = [5]
 estimators = ["uniform", "naive_bayes", "known"]
-[negatives]
-default = 10
+[negatives.default]
+ips = 10
 [negatives.synthetic]
 naive = 4
 ips = 10
@@ -48,9 +49,15 @@ bins = 3
 """
 
 
-def values_of(results, **equal):
+def where(rows, **equal):
+    for name, value in equal.items():
+        rows = rows.filter(pc.equal(rows[name], value))
+    return rows
+
+
+def values_of(rows, **equal):
     """The values of some rows, ordered by seed."""
-    return np.array(results.where(**equal).table.sort_by("seed")["value"].to_pylist())
+    return np.array(where(rows, **equal).sort_by("seed")["value"].to_pylist())
 
 
 def write_folder(folder, content):
@@ -126,18 +133,14 @@ def test_a_small_run_writes_rows_tables_and_figures(finished):
     tables = (out / "tables.md").read_text()
     for title in ("Table 1", "Table 3", "Table 4", "Table 5", "by split and loss"):
         assert title in tables
-    for row in ("improvement", "paired test"):
-        assert row in tables
-    names = ("figure1_paper", "figure1_plain", "figure2", "figure3", "figure4", "figure5")
-    expected = {f"{name}.png" for name in (*names, "negatives")}
-    expected |= {f"{name}.svg" for name in (*names, "negatives")}
+    expected = {f"{name}.png" for name in ("figure1", "figure3", "figure5", "negatives")}
     assert {path.name for path in (out / "figures" / "protocol").iterdir()} == expected
 
 
 def test_rows_equal_those_of_a_cell_run_by_hand(finished, specs):
     out, _ = finished
-    saved = Results(pq.read_table(out / "rows.parquet"))
-    cell = Cell("synthetic", "random", "BPR", 1, 0)
+    saved = pq.read_table(out / "rows.parquet")
+    cell = Cell("synthetic", "random", "BPR", 1)
     again = run_cell(cell, simulate(), load_specs(specs), Training(2))
     key = {
         "method": "Gaussian",
@@ -146,7 +149,7 @@ def test_rows_equal_those_of_a_cell_run_by_hand(finished, specs):
         "negatives": 10,
         "metric": "LogLoss",
     }
-    (value,) = values_of(Results(pa.Table.from_pylist(again.rows)), **key)
+    (value,) = values_of(pa.Table.from_pylist(again.rows), **key)
     found = values_of(saved, seed=1, split="random", model="BPR", **key)
     # A worker process may add floats up in another order.
     assert found.tolist() == pytest.approx([value], rel=1e-6)
@@ -154,23 +157,24 @@ def test_rows_equal_those_of_a_cell_run_by_hand(finished, specs):
 
 def test_every_propensity_estimator_has_rows(finished):
     out, _ = finished
-    rows = Results(pq.read_table(out / "rows.parquet"))
+    rows = pq.read_table(out / "rows.parquet")
     for name in ("popularity", "uniform", "naive_bayes", "known"):
         assert len(values_of(rows, propensity=name, method="Gaussian", metric="ECE"))
 
 
 def test_each_loss_has_its_own_number_of_negatives(finished):
     out, _ = finished
-    rows = Results(pq.read_table(out / "rows.parquet")).where(split="random", metric="ECE")
+    rows = pq.read_table(out / "rows.parquet")
     for loss, count in {"naive": 4, "ips": 10, "none": 10}.items():
-        assert rows.where(loss=loss).distinct("negatives") == [count]
-    released = Results(pq.read_table(out / "rows.parquet")).where(split="released", metric="ECE")
-    assert set(released.where(loss="naive", method="Gaussian").distinct("negatives")) == {4, 5}
+        found = where(rows, split="random", metric="ECE", loss=loss)
+        assert set(found["negatives"].to_pylist()) == {count}
+    swept = where(rows, split="released", metric="ECE", loss="naive", method="Gaussian")
+    assert set(swept["negatives"].to_pylist()) == {4, 5}
 
 
 def test_the_uniform_estimator_is_the_naive_loss(finished):
     out, _ = finished
-    rows = Results(pq.read_table(out / "rows.parquet"))
+    rows = pq.read_table(out / "rows.parquet")
     key = {"split": "released", "method": "Gaussian", "metric": "ECE", "negatives": 5}
     uniform = values_of(rows, **key, loss="ips", propensity="uniform")
     naive = values_of(rows, **key, loss="naive", propensity="popularity")
@@ -184,17 +188,16 @@ def test_every_cell_has_one_value_per_seed(finished):
     assert rows.group_by(columns).aggregate([]).num_rows == rows.num_rows
 
 
-def test_saved_scores_load_unchanged(finished, tmp_path):
+def test_saved_predictions_give_the_metrics_of_the_rows(finished):
     out, _ = finished
-    scored = Scored.load(out / "cells" / "synthetic-released-BPR-0.npz")
-    scored.save(tmp_path / "copy.npz")
-    again = Scored.load(tmp_path / "copy.npz")
-    np.testing.assert_array_equal(scored.test_scores, again.test_scores)
-    assert list(scored.calibration) == list(again.calibration) == ["naive", "ips"]
-    for loss, pairs in scored.calibration.items():
-        np.testing.assert_array_equal(pairs.pairs.items, again.calibration[loss].pairs.items)
-        np.testing.assert_array_equal(pairs.propensity, again.calibration[loss].propensity)
-    assert scored.test.n_items == again.test.n_items == 200
+    saved = pq.read_table(out / "predictions" / "synthetic-released-BPR-0.parquet")
+    rows = pq.read_table(out / "rows.parquet")
+    key = {"split": "released", "model": "BPR", "method": "Platt", "metric": "LogLoss", "seed": 0}
+    for loss, count in {"naive": 4, "ips": 10}.items():
+        found = values_of(rows, **key, loss=loss, negatives=count, propensity="popularity")
+        labels = saved["label"].to_numpy()
+        again = LogLoss()(saved[f"Platt {loss}"].to_numpy(), labels)
+        assert found.tolist() == pytest.approx([again])
 
 
 @pytest.mark.usefixtures("in_this_process")
@@ -279,12 +282,12 @@ def test_a_dataset_without_a_test_set_is_refused(specs):
     dataset = simulate()
     without_test = type(dataset)("log", dataset.train, None, dataset.users, dataset.items)
     with pytest.raises(DataError, match="log must have a test set of random exposures, got none"):
-        run_cell(Cell("log", "random", "BPR", 0, 0), without_test, load_specs(specs), Training(1))
+        run_cell(Cell("log", "random", "BPR", 0), without_test, load_specs(specs), Training(1))
 
 
 def test_an_unknown_or_missing_dataset_is_an_error_of_one_line(tmp_path):
     code, _, error = run_here("reproduce", "--dataset", "netflix", "--out", tmp_path)
-    assert code == 3
+    assert code == 2
     message = "must be one of synthetic, coat, yahoo_r3, kuairec, kuairand, got 'netflix'"
     assert message in one_line(error)
     code, _, error = run_here("reproduce", "--dataset", "yahoo_r3", "--out", tmp_path)
@@ -299,25 +302,41 @@ def test_an_unknown_or_missing_dataset_is_an_error_of_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("sweep = [5]", "swep = [5]", "must hold only .*, got key 'swep'"),
+        ("sweep = [5]", "swep = [5]", "must hold only .*, got field 'swep'"),
         ('"Platt"', '"Plat"', "methods must be among .*, got 'Plat'"),
         ('"BPR"', '"BRP"', "models must be among BPR, NCF, CML, UBPR, LightGCN, got 'BRP'"),
         ('"released"', '"relesed"', "splits must be among random, released, .*, got 'relesed'"),
         ('"naive", "ips"', '"uerm"', "losses must be among naive, ips, .*, got 'uerm'"),
         ('"known"', '"own"', "estimators must be among .*known, got 'own'"),
-        ("default = 10", "coat = 10", "negatives must have a default"),
-        ('title = "small"', "", "must be a complete spec.*title"),
-        ("[negatives]", "[negatives", "must be TOML"),
-        ("[negatives]", "[epochs.coat]\nCML = 3\n[negatives]", "epochs must be among .*'CML'"),
-        ("naive = 4", "nave = 4", "negatives of synthetic must be among naive, ips, got 'nave'"),
+        ("negatives.default", "negatives.coat", "negatives must have a default"),
+        ("negatives.default", "negatives.goat", "negatives must be among .*, got 'goat'"),
+        ('title = "small"', "", "must hold 'title'"),
+        ("[negatives.default]", "[negatives", "must be TOML"),
+        ("bins = 3", "bins = 3\n[settings.coat.CML]", "settings must be among .*'CML'"),
+        ("bins = 3", "bins = 3\n[settings.goat]", "settings must be among .*'goat'"),
         (
-            "naive = 4",
-            "",
-            "negatives of synthetic must be given for every loss, got none for naive",
+            "bins = 3",
+            "bins = 3\n[settings.coat.BPR]\nepochs = 0.5",
+            "settings, coat, BPR, epochs must be a whole number.* got 0.5",
         ),
-        ("naive = 4", "naive = 0.5", "negatives must be a table of whole numbers.* got .*0.5"),
-        ("default = 10", "default = -1", "negatives must be a table of whole numbers.* got .*-1"),
-        ("bins = 3", "bans = 3", "method_settings must be those of Histogram, got bans"),
+        (
+            "bins = 3",
+            "bins = 3\n[settings.coat.BPR]\ndim = 0",
+            "settings, coat, BPR: dim must be a whole number, 1 or more, got 0",
+        ),
+        (
+            "bins = 3",
+            "bins = 3\n[settings.coat.BPR]\nmargin = 1",
+            "settings, coat, BPR must hold only dim, got field 'margin'",
+        ),
+        ("naive = 4", "nave = 4", "negatives of synthetic must be among naive, ips, got 'nave'"),
+        ("naive = 4\nips = 10\n", "", "negatives of synthetic must name a loss, got none"),
+        ("naive = 4", "naive = 0.5", "negatives, synthetic, naive must be a whole number.* 0.5"),
+        ("naive = 4", "naive = -1", "negatives, synthetic, naive must be a whole number.* -1"),
+        ("naive = 4", "naive = 2000000", "negatives of synthetic, naive must be .*1,000,000"),
+        ("bins = 3", "bans = 3", "Histogram must hold only bins, got field 'bans'"),
+        ("bins = 3", 'bins = "3"', "Histogram, bins must be a whole number"),
+        ("bins = 3", "bins = 0", "synthetic, Histogram: bins must be a whole number, 1"),
         ("Histogram]\nbins", "BBQ]\nbins", "method_settings must be among .*, got 'BBQ'"),
     ],
 )
@@ -342,10 +361,9 @@ def test_the_specs_of_the_repository_are_valid():
     assert released.calibrator_for("yahoo_r3", "Histogram").bins == 50
     # Nothing of the headline is chosen by its result: no training lengths, no margins.
     for spec in specs:
-        assert (spec.epochs, spec.settings) == ({}, {})
-    variants = load_specs(REPRODUCE / "variants")
-    assert {spec.epochs_for("coat", "BPR") for spec in variants} == {0, 7}
-    assert {spec.epochs_for("yahoo_r3", "BPR") for spec in variants} == {0}
+        assert spec.settings == {}
+    assert variant.settings_for("coat", "BPR") == (("epochs", 7),)
+    assert variant.settings_for("yahoo_r3", "BPR") == ()
     with pytest.raises(DataError, match="must be a folder of specs"):
         find_folder("icml99")
 
@@ -362,22 +380,19 @@ def test_specs_and_models_can_be_chosen_by_name():
 
 
 def test_a_spec_can_change_the_settings_of_a_model():
-    cell = Cell("coat", "released", "CML", 3, 0, (("margin", 0.5),))
-    model, training = cell.configured(Training(9))
-    assert (model.margin, training) == (0.5, Training(9))
-    slower = Cell("coat", "released", "BPR", 3, 2, (("learning_rate", 0.1),))
-    assert slower.configured(Training(9))[1] == Training(2, learning_rate=0.1)
-    assert re.fullmatch(r"coat-released-CML-[0-9a-f]{8}-3", cell.key)
-    wider = Cell("coat", "released", "CML", 3, 0, (("margin", 1.5),))
-    assert wider.key != cell.key
     variant = Spec.load(REPRODUCE / "variants" / "margin_0.5.toml")
-    assert variant.settings_for("coat", "CML") == cell.settings
-    with pytest.raises(DataError, match="settings must be those of BPR, got margin"):
-        Cell("coat", "released", "BPR", 3, 0, (("margin", 0.5),)).configured(Training())
+    settings = variant.settings_for("coat", "CML")
+    model, training = configured("CML", dict(settings), Training(9))
+    assert (model.margin, training) == (0.5, Training(9))
+    slower = configured("BPR", {"epochs": 2, "learning_rate": 0.1}, Training(9))[1]
+    assert slower == Training(2, learning_rate=0.1)
+    cell = Cell("coat", "released", "CML", 3, settings)
+    assert re.fullmatch(r"coat-released-CML-[0-9a-f]{8}-3", cell.key)
+    assert Cell("coat", "released", "CML", 3, (("margin", 1.5),)).key != cell.key
 
 
 def test_no_value_of_a_spec_becomes_part_of_a_path():
-    cell = Cell("coat", "released", "BPR", 0, 0, (("dim", "/../../x"), ("/..", 1)))
+    cell = Cell("coat", "released", "BPR", 0, (("dim", "/../../x"), ("/..", 1)))
     assert Path(cell.key).name == cell.key
 
 
@@ -385,7 +400,7 @@ def test_no_value_of_a_spec_becomes_part_of_a_path():
 
 
 def test_the_published_numbers_are_complete():
-    published = Published.load(REPRODUCE / "published.csv")
+    published = Published.beside(REPRODUCE)
     assert len(published.values) == 450
     assert published.find("ECE", "Gaussian", "ips", "coat", "BPR") == 0.0393
     assert published.find("ECE", "Histogram", "naive", "yahoo_r3", "BPR") is not None
@@ -399,20 +414,6 @@ def test_intervals_over_seeds_are_those_of_student():
     interval = stats.t.interval(0.95, 9, values.mean(), stats.sem(values))
     assert (spread.mean - spread.half, spread.mean + spread.half) == pytest.approx(interval)
     assert np.isnan(Spread.of(values[:1]).half)
-    covered = [Spread.of(rng.normal(size=10)).covers(rng.normal()) for _ in range(2_000)]
+    spreads = [Spread.of(rng.normal(size=10)) for _ in range(2_000)]
+    covered = [abs(rng.normal() - each.mean) <= each.prediction_half for each in spreads]
     assert np.mean(covered) == pytest.approx(0.95, abs=0.015)
-
-
-def test_the_paired_test_is_that_of_scipy_and_undefined_for_equal_values():
-    rng = np.random.default_rng(0)
-    values = rng.normal(0.05, 0.01, 10)
-    other = values + rng.normal(0.01, 0.005, 10)
-    assert paired_p(values, other) == pytest.approx(stats.ttest_rel(values, other).pvalue)
-    assert np.isnan(paired_p(values, values))
-
-
-def test_results_are_selected_by_column():
-    table = pa.table({"seed": [1, 0], "value": [2.0, 1.0], "metric": ["a", "a"]})
-    assert Results(table).where(metric="a", seed=0).table["value"].to_pylist() == [1.0]
-    assert not len(Results(table).where(metric="b").table)
-    assert Results(table).distinct("metric") == ["a"]

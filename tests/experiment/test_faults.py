@@ -19,11 +19,11 @@ SPEC = """
 title = "t"
 why = "w"
 splits = ["random"]
-models = ["BPR"]
+models = ["BPR", "UBPR"]
 methods = ["Platt"]
 losses = ["ips"]
 why_negatives = "w"
-negatives = {default = 1}
+negatives = {default = {ips = 1}}
 """
 
 
@@ -76,36 +76,35 @@ def test_damaged_files_of_a_cell_are_recognized(tmp_path: Path) -> None:
     pq.write_table(
         pa.table({"x": np.random.default_rng(0).random(500)}), rows, write_page_checksum=True
     )
-    assert runner._read_rows(rows) is not None
+    assert runner.read_intact(rows) is not None
     content = bytearray(rows.read_bytes())
     content[2000] ^= 1
     rows.write_bytes(content)
-    assert runner._read_rows(rows) is None
+    assert runner.read_intact(rows) is None
     rows.write_bytes(content[:300])
-    assert runner._read_rows(rows) is None
-    scores = tmp_path / "cell.npz"
-    assert runner._is_intact(scores)
-    np.savez_compressed(scores, x=np.arange(1000))
-    assert runner._is_intact(scores)
-    scores.write_bytes(scores.read_bytes()[:-40])
-    assert not runner._is_intact(scores)
+    assert runner.read_intact(rows) is None
+    assert runner.read_intact(tmp_path / "none.parquet") is None
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('splits = "random"', "splits must be a list of names"),
-        ("models = [1]", "models must be a list of names"),
+        ('splits = "random"', "splits must be a list of strings"),
+        ("models = [1]", "models must be a list of strings"),
         ("methods = []", "methods must name at least one"),
-        ("title = 5", "title must be text"),
-        ('power = "x"', "power must be a number"),
+        ("title = 5", "title must be a string"),
+        ('power = "x"', "power must be a finite number"),
+        ("power = nan", "power must be a finite number"),
         ("clip = 0", "clip must lie in"),
         ("sweep = 5", "sweep must be a list of whole numbers"),
         ("sweep = [-1]", "sweep must be a list of whole numbers"),
-        ("negatives = 3", "negatives must be a table"),
-        ("negatives = {default = 1e9}", "negatives must be a table"),
-        ("epochs = {coat = 3}", "epochs must be a table"),
-        ('settings = {coat = {BPR = {dim = "x"}}}', "settings must be a table of numbers"),
+        ("sweep = [1000001]", "sweep must be a whole number, 0 to 1,000,000"),
+        ("negatives = 3", "negatives must be a JSON object"),
+        ("negatives = {default = {ips = 1e9}}", "default, ips must be a whole number"),
+        ("settings = {coat = 3}", "settings, coat must be a JSON object"),
+        ('settings = {coat = {BPR = {dim = "x"}}}', "coat, BPR, dim must be a whole number"),
+        ('settings = {coat = {UBPR = {propensity = "x"}}}', "propensity must be left out"),
+        ('name = "x"', "must hold only title, .*, got field 'name'"),
     ],
 )
 def test_specs_of_the_wrong_type_are_refused(tmp_path: Path, line: str, message: str) -> None:

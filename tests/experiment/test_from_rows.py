@@ -11,24 +11,17 @@ import pytest
 from scipy import stats
 
 from calibrank.errors import DataError
-from calibrank.experiment.protocol import Fit, Protocol
 from calibrank.experiment.published import (
     OUR_METRICS,
     UNKNOWN,
     Comparison,
     Published,
     PublishedNumber,
-    Reasons,
-)
-from calibrank.experiment.runner import SCHEMA
-from calibrank.experiment.spec import Spec, load_specs
-from calibrank.experiment.statistics import Results, Spread
-from calibrank.experiment.tables import (
     agreement_table,
-    nearest_negatives,
-    own_negatives_table,
-    uerm_table,
 )
+from calibrank.experiment.results import SCHEMA, Fit, Protocol, Spread, read_rows
+from calibrank.experiment.spec import Spec, load_specs
+from calibrank.experiment.tables import own_negatives_table, uerm_table
 from tests.cli.running import run_here
 
 REPRODUCE = Path(__file__).parents[2] / "reproduce" / "aaai22"
@@ -43,7 +36,7 @@ def row(**values):
 
 def published_rows(spec, shift=0.0):
     """Rows whose means are the published numbers plus a shift, with a known spread over seeds."""
-    published = Published.load(REPRODUCE / "published.csv")
+    published = Published.beside(REPRODUCE)
     rows = []
     for number in published.values.values():
         negatives = 0
@@ -71,7 +64,7 @@ def released():
 
 
 def results_of(rows):
-    return Results(pa.Table.from_pylist(rows, SCHEMA))
+    return pa.Table.from_pylist(rows, SCHEMA)
 
 
 def write_rows(path, rows):
@@ -104,9 +97,7 @@ def test_rows_alone_give_tables_figures_and_a_summary(tmp_path, released):
         assert (tmp_path / "out" / dataset / "figures" / "released" / "negatives.png").is_file()
     summary = (tmp_path / "out" / "summary.md").read_text()
     assert "**450 of 450 published numbers (100%)**" in summary
-    # Both datasets are in one table.
-    assert "| Yahoo!R3 LightGCN | Coat BPR |" in summary
-    assert ".0285 (.0285)" in summary
+    assert "| 1: ECE | Coat | 10 of 10 | 35 of 35 | 20 of 20 |  | 65 of 65 |" in summary
 
 
 def test_the_committed_rows_give_the_committed_tables(tmp_path):
@@ -126,21 +117,19 @@ def test_the_committed_rows_give_the_committed_tables(tmp_path):
 def test_rows_of_older_versions_are_read_with_the_present_names(tmp_path):
     common = {"dataset": "coat", "spec": "released", "split": "released", "model": "BPR"}
     rows = [row(**common, seed=0, metric="ECE of top 5", value=0.1)]
-    results = Results.read([write_rows(tmp_path / "rows.parquet", rows)])
-    assert results.distinct("metric") == ["ECE@5"]
+    found = read_rows(write_rows(tmp_path / "rows.parquet", rows))
+    assert found["metric"].to_pylist() == ["ECE@5"]
 
 
 def test_a_file_that_holds_no_rows_is_refused(tmp_path):
     with pytest.raises(DataError, match="must be a file of result rows, got no such file"):
-        Results.read([tmp_path / "rows.parquet"])
+        read_rows(tmp_path / "rows.parquet")
     (tmp_path / "text.parquet").write_text("not Parquet")
-    with pytest.raises(DataError, match="must be a Parquet file"):
-        Results.read([tmp_path / "text.parquet"])
+    with pytest.raises(DataError, match="must be a Parquet file of result rows"):
+        read_rows(tmp_path / "text.parquet")
     pq.write_table(pa.table({"value": [1.0]}), tmp_path / "other.parquet")
-    with pytest.raises(
-        DataError, match="must have the columns of result rows, got none named data"
-    ):
-        Results.read([tmp_path / "other.parquet"])
+    with pytest.raises(DataError, match=r"must be a Parquet file of result rows, got .*dataset"):
+        read_rows(tmp_path / "other.parquet")
 
 
 # ---- agreement ----
@@ -167,7 +156,7 @@ def test_a_number_agrees_in_the_range_of_one_run_or_is_beaten():
 
 def test_agreement_is_counted_by_table_dataset_and_loss(released):
     results = results_of(published_rows(released, shift=0.05))
-    published = Published.load(REPRODUCE / "published.csv")
+    published = Published.beside(REPRODUCE)
     compared = []
     for dataset in DATASETS:
         compared += published.compare(Protocol.of(results, released, dataset, "released"))
@@ -182,11 +171,11 @@ def test_reasons_are_matched_by_column_and_unknown_ones_are_admitted(tmp_path):
         writer = csv.writer(file)
         writer.writerow(["metric", "method", "loss", "dataset", "model", "reason"])
         writer.writerow(["NLL", "MinMax", "", "", "", "repeated from Table 1"])
-    reasons = Reasons.beside(tmp_path)
+    (tmp_path / "published.csv").write_text((REPRODUCE / "published.csv").read_text())
+    published = Published.beside(tmp_path)
     number = PublishedNumber("5", "NLL", "MinMax", "none", "coat", "BPR", 0.1)
-    assert reasons.find(number) == "repeated from Table 1"
-    assert reasons.find(number._replace(metric="ECE")) == UNKNOWN
-    assert Reasons.beside(tmp_path / "nowhere").find(number) == UNKNOWN
+    assert published.reason_for(number) == "repeated from Table 1"
+    assert published.reason_for(number._replace(metric="ECE")) == UNKNOWN
 
 
 def test_the_claimed_improvement_of_uerm_is_a_row_of_ours(released):
@@ -195,7 +184,7 @@ def test_the_claimed_improvement_of_uerm_is_a_row_of_ours(released):
         if each["method"] == "Gaussian" and each["metric"] == "ECE":
             each["value"] = 0.02 if each["loss"] == "ips" else 0.04 + 0.001 * each["seed"]
     protocol = Protocol.of(results_of(rows), released, "coat", "released")
-    table = uerm_table(protocol, Published.load(REPRODUCE / "published.csv"))
+    table = uerm_table(protocol, Published.beside(REPRODUCE))
     # 1 - 0.02 / 0.041, and the published 1 - 0.0393 / 0.0436.
     p = stats.ttest_1samp([0.020, 0.021, 0.022], 0).pvalue
     assert f"| Gaussian | +51.2%, p = {p:.2g} (+9.9%) |" in table
@@ -232,14 +221,14 @@ def sweep_rows(predictions, base_rate=0.2, failing=None):
 def test_the_rule_takes_the_number_nearest_to_the_base_rate(released):
     predictions = {10: 0.31, 20: 0.21, 30: 0.18}
     protocol = Protocol.of(results_of(sweep_rows(predictions)), released, "coat", "released")
-    found = nearest_negatives(protocol, "ips")
-    assert (found.count, found.base_rate) == (20, pytest.approx(0.2))
+    found = protocol.nearest_negatives("ips")
+    assert (found.count, found.tried) == (20, [10, 20, 30])
     assert found.ratio == pytest.approx(1.05)
-    assert nearest_negatives(protocol, "naive") is None
+    assert protocol.nearest_negatives("naive") is None
     # A number at which a fit failed is left out.
     failed = results_of(sweep_rows(predictions, failing=20))
     protocol = Protocol.of(failed, released, "coat", "released")
-    assert nearest_negatives(protocol, "ips").count == 30
+    assert protocol.nearest_negatives("ips").count == 30
 
 
 def test_one_model_does_not_decide_for_the_others(released):
@@ -251,7 +240,7 @@ def test_one_model_does_not_decide_for_the_others(released):
             each["value"] += 0.2
     protocol = Protocol.of(results_of(rows), released, "coat", "released")
     # By the mean over models, 20 would be nearer to the base rate of 0.2.
-    assert nearest_negatives(protocol, "ips").count == 10
+    assert protocol.nearest_negatives("ips").count == 10
 
 
 def test_a_variant_gives_each_model_the_number_that_the_rule_finds_for_it(released):
@@ -265,7 +254,7 @@ def test_a_variant_gives_each_model_the_number_that_the_rule_finds_for_it(releas
             value = 0.0393 if near and metric == "ECE" else 0.9
             rows.append({**each, "metric": metric, "value": value + 1e-4 * each["seed"]})
     protocol = Protocol.of(results_of(rows), released, "coat", "released")
-    compared = Published.load(REPRODUCE / "published.csv").compare(protocol)
+    compared = Published.beside(REPRODUCE).compare(protocol)
     table = own_negatives_table(protocol, [c for c in compared if c.published.model != "NCF"])
     assert "3 of 18 published" in table
     assert "with one number for all models, 0 of them." in table
@@ -296,5 +285,7 @@ def test_a_paired_test_uses_the_seeds_that_both_have(released):
             each["value"] += 0.002 * each["seed"] ** 2
     without = [r for r in rows if not (r["method"] == "Gaussian" and r["seed"] == 0)]
     protocol = Protocol.of(results_of(without), released, "coat", "released")
-    assert 0 < protocol.paired_p("ECE", *fits, "BPR") < 1
+    ours, theirs = [protocol.by_seed("ECE", fit, "BPR") for fit in fits]
+    expected = stats.ttest_rel([ours[1], ours[2]], [theirs[1], theirs[2]]).pvalue
+    assert protocol.paired_p("ECE", *fits, "BPR") == pytest.approx(expected)
     assert len(protocol.by_seed("ECE", fits[0], "BPR")) == SEEDS - 1

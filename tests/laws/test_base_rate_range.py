@@ -11,8 +11,7 @@ import pytest
 import calibrank as cr
 from calibrank._internal.logit import expit
 from calibrank.anchoring import PropensityModel
-from calibrank.anchoring.shift import shift_for
-from calibrank.maps import describe_range
+from calibrank.anchoring.known_rate import shift_for
 from calibrank.propensity import Popularity
 
 USERS = 120
@@ -128,7 +127,7 @@ def holds(fitted, base_rate):
     band = fitted.record.sensitivity
     if band.low_rate <= base_rate <= band.high_rate:
         return True
-    return "cannot tell" in describe_range(band) and band.low_rate <= base_rate
+    return "cannot tell" in band.description and band.low_rate <= base_rate
 
 
 @pytest.mark.parametrize("fit", [from_items, from_relative_propensities])
@@ -162,7 +161,7 @@ def test_a_range_is_printed_where_it_is_narrow():
     band = fitted.record.sensitivity
     assert band.is_informative
     assert band.low_rate < preference.mean() < band.high_rate < 0.2
-    words = describe_range(band)
+    words = band.description
     assert words.startswith("If the propensities are right up to a factor and a power, or exposure")
     assert "by a factor of at most 10 because of users and preference" in words
     assert "cannot tell" not in words
@@ -181,7 +180,7 @@ def test_logged_propensities_keep_a_narrow_range():
     band = logged.record.sensitivity
     assert band.exposure_factor == 1
     assert band.low_rate < log.base_rate < band.high_rate < 0.75
-    assert "If the logged propensities are right, the base rate lies" in describe_range(band)
+    assert "If the logged propensities are right, the base rate lies" in band.description
 
 
 def test_weights_of_sampled_negatives_give_the_range_of_all_pairs():

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import calibrank as cr
 from calibrank._internal.rules import LARGEST_SCORE
 from calibrank.curves import Calibrator
-from calibrank.export import to_json, to_sql, to_torch
-from calibrank.export.vectors import hard_scores
+from calibrank.export import hard_scores, to_json, to_sql, to_torch
 from calibrank.maps import LogisticCurve, StepCurve
 from calibrank.maps.targets.target import LARGEST_FLOAT32_TERM
 from tests import engines, plain_map
@@ -135,7 +134,7 @@ def test_torch_gradients_agree_with_numeric_derivatives(member: Calibrator, tabl
     fitted = fit(member, table.scores, table.labels)
     if not isinstance(fitted.curve, LogisticCurve):
         return
-    low, high = fitted.span
+    low, high = fitted.curve.span
     width = high - low
     tested = np.concatenate([[low, high], np.linspace(low - width, high + width, 20)])
     scores = torch.tensor(tested, requires_grad=True)

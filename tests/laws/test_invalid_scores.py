@@ -12,7 +12,6 @@ import pytest
 
 import calibrank as cr
 from calibrank.export import to_onnx, to_sql, to_torch
-from calibrank.maps.targets.numpy import NumpyTarget
 
 RNG = np.random.default_rng(0)
 SCORES = RNG.normal(size=200)
@@ -76,13 +75,8 @@ def _tensor(fitted: cr.CalibrationMap, scores: list[float]) -> list[Any]:
     return values
 
 
-def _numpy(fitted: cr.CalibrationMap, scores: list[float]) -> list[Any]:
-    values: list[Any] = fitted.where_valid(NumpyTarget(), np.array(scores)).tolist()
-    return values
-
-
 WITH_NULLS = [_sql, _sqlite, _polars, _duckdb_relation]
-WITHOUT_NULLS = [_onnx, _torch, _tensor, _numpy]
+WITHOUT_NULLS = [_onnx, _torch, _tensor]
 
 
 @pytest.mark.parametrize("target", WITH_NULLS + WITHOUT_NULLS)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import calibrank as cr
+from calibrank._internal import npz
 from calibrank._internal.json import digest_of
 from calibrank.scorers import InnerProduct, NeuMF, SavedModel
-from calibrank.scorers import saved as saved_models
 from calibrank.tables import Index
 
 RNG = np.random.default_rng(0)
@@ -76,55 +76,46 @@ def _model_content(model: SavedModel) -> str:
     return repr((model.digest, model.about, model.users.names.tolist(), model.items.names.tolist()))
 
 
-@pytest.mark.parametrize("name", ["model.json", "weights.safetensors"])
-def test_damaged_models(name: str, tmp_path: Path) -> None:
+def test_damaged_models(tmp_path: Path) -> None:
     _save_model(tmp_path)
-    _check_flips(tmp_path / name, lambda: SavedModel.load(tmp_path), _model_content)
+    _check_flips(tmp_path / "model.npz", lambda: SavedModel.load(tmp_path), _model_content)
 
 
-def test_edited_arrays_of_models(tmp_path: Path) -> None:
+def _description(**fields: Any) -> dict[str, Any]:
+    document = {"format": 2, "scorer": InnerProduct.kind, "about": {}, **fields}
+    return {"description": np.frombuffer(json.dumps(document).encode(), dtype=np.uint8)}
+
+
+EDITS: dict[str, dict[str, Any]] = {
+    "missing": {"users": None},
+    "dimensions": {"users": np.ones(4, np.float32)},
+    "types": {"items": np.ones((4, 3), np.int32)},
+    "NaN": {"items": np.full((4, 3), np.nan, np.float32)},
+    "widths": {"users": np.ones((4, 2), np.float32)},
+    "fewer ids": {"item_names": np.arange(3)},
+    "ids twice": {"item_names": np.array([1, 1, 2, 3])},
+    "no description": {"description": None},
+    "a description that is no text": {"description": np.full(3, 255, np.uint8)},
+    "another format": _description(format=1),
+    "another scorer": _description(scorer="other"),
+    "unknown fields": _description(more=1),
+    "weights that are not there": _description(scorer=NeuMF.kind),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_edited_arrays_of_models(tmp_path: Path, edit: str) -> None:
     _save_model(tmp_path)
-    weights = tmp_path / "weights.safetensors"
-    original = saved_models.read_arrays(weights)
-    ends = original["user_names.ends"]
-    edits: dict[str, dict[str, Any]] = {
-        "missing": {"users": None},
-        "dimensions": {"users": np.ones(4, np.float32)},
-        "types": {"items": np.ones((4, 3), np.int32)},
-        "NaN": {"items": np.full((4, 3), np.nan, np.float32)},
-        "widths": {"users": np.ones((4, 2), np.float32)},
-        "fewer ids": {"item_names": np.arange(3), "item_names.ends": None},
-        "ids twice": {"item_names": np.array([1, 1, 2, 3]), "item_names.ends": None},
-        "ids that overlap": {"user_names.ends": ends[::-1].copy()},
-        "ids beyond the text": {"user_names.ends": ends + 100},
-        "ids that are no text": {"user_names": original["user_names"] | 0x80},
-    }
-    for edit in edits.values():
-        arrays = {**original, **edit}
-        kept = {name: values for name, values in arrays.items() if values is not None}
-        saved_models.write_arrays(weights, kept)
-        _resign(tmp_path, "inner product")
-        with pytest.raises(cr.DataError, match=r"must hold the arrays of|must have|must be"):
-            SavedModel.load(tmp_path)
-
-
-def test_a_model_without_its_weights_is_refused(tmp_path: Path) -> None:
-    _save_model(tmp_path)
-    document = json.loads((tmp_path / "model.json").read_text())
-    _resign(tmp_path, NeuMF.kind)
-    with pytest.raises(cr.DataError, match="must hold the arrays of a neumf model"):
+    file = tmp_path / "model.npz"
+    arrays = {**npz.read_arrays(file, 2**30), **EDITS[edit]}
+    npz.write_arrays(file, {name: each for name, each in arrays.items() if each is not None})
+    with pytest.raises(cr.DataError, match=r"must (hold|be a model|be JSON)"):
         SavedModel.load(tmp_path)
-    assert document["scorer"] == InnerProduct.kind
 
 
-def _resign(folder: Path, kind: str) -> None:
-    """Make both digests those of the edited files."""
-    path = folder / "model.json"
-    document = json.loads(path.read_text())
-    document["weights"] = saved_models._file_digest(folder / "weights.safetensors")
-    document["scorer"] = kind if kind != "inner product" else InnerProduct.kind
-    del document["digest"]
-    path.write_text(json.dumps({**document, "digest": digest_of(document)}))
+def test_an_id_that_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(cr.DataError, match="user ids must be at most 9,999 characters"):
+        _save_model(tmp_path, Index.of(["a", "b", "c", "x" * 10_000]))
 
 
 def test_ids_of_a_model_keep_their_type(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.summary.bins import Masses, Table
+from calibrank.summary.bins import Masses
 from tests.members import SCORE_KINDS, sample_scores
 
 CONTINUOUS = tuple(kind for kind in SCORE_KINDS if kind != "few")
@@ -113,53 +113,6 @@ def test_the_built_in_sum_merges_all_parts(kind: str) -> None:
         rows = slice(start, start + 50_000)
         parts.append(cr.Summary.of(scores[rows], evidence.rows(rows)))
     assert_same(sum(parts), cr.Summary.of(scores, evidence))
-
-
-@pytest.mark.parametrize("kind", SCORE_KINDS)
-def test_subtracting_what_was_added_gives_the_summary_back(kind: str) -> None:
-    scores = sample_scores(200_000, 3, kind)
-    evidence = sample_evidence(len(scores), 4)
-    first, second = slice(0, 120_000), slice(120_000, None)
-    kept = cr.Summary.of(scores[first], evidence.rows(first))
-    removed = cr.Summary.of(scores[second], evidence.rows(second))
-    merged = kept + removed
-    actual = merged - removed
-    assert actual.rows == kept.rows
-    # The merged summary may have a wider range and coarser bins; those of its grid are compared.
-    expected = kept.masses
-    if not kept.exact:
-        assert merged.grid is not None
-        placement = merged.grid.placement
-        table = Table.spanning(merged.low, merged.high, bits=merged.bits, placement=placement)
-        kept.add_to(table)
-        expected = table.masses().take(table.totals[:, 0] > 0)
-    for mine, theirs in zip(actual.masses, expected, strict=True):
-        tolerance = 1e-9 * np.abs(theirs).max()
-        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=tolerance)
-
-
-@pytest.mark.parametrize("kind", ["normal", "few"])
-def test_a_factor_multiplies_the_weights_of_all_rows(kind: str) -> None:
-    scores = sample_scores(100_000, 5, kind)
-    labels = sample_labels(len(scores), 6)
-    summary = cr.Summary.of(scores, labels)
-    expected = cr.Summary.of(scores, cr.naive(labels, weights=np.full(len(scores), 0.9)))
-    for scaled in (0.9 * summary, summary * 0.9, np.float64(0.9) * summary):
-        assert_same(scaled, expected)
-
-
-@pytest.mark.parametrize("kind", ["normal", "few"])
-def test_two_halves_of_a_summary_have_its_masses_and_its_fit(kind: str) -> None:
-    scores = sample_scores(100_000, 7, kind)
-    chance = np.where(scores > np.median(scores), 0.6, 0.2)
-    labels = (np.random.default_rng(8).random(len(scores)) < chance).astype(float)
-    summary = cr.Summary.of(scores, labels)
-    halves = 0.5 * summary + 0.5 * summary
-    for field in ("positive", "total", "positive_moment", "moment"):
-        actual, expected = getattr(halves.masses, field), getattr(summary.masses, field)
-        np.testing.assert_allclose(actual, expected, rtol=1e-12)
-    fit = cr.Platt().fit_summary(halves)
-    assert fit.parameters == pytest.approx(cr.Platt().fit_summary(summary).parameters, rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["normal", "narrow", "heavy", "lognormal"])

@@ -17,7 +17,6 @@ from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 from tests.laws.test_composition import COLUMNS, EVIDENCE, LABELS, SCORES
 from tests.plain_map import reader
-from tests.report.quick import with_few_methods
 
 USERS = np.arange(len(SCORES)) // 30
 RANDOM = {name: values[::3] for name, values in COLUMNS.items()}
@@ -92,9 +91,8 @@ def test_promises_are_about_the_predictions_of_all_terms(fitted: cr.CalibrationM
 
 
 def test_the_report_is_about_the_predictions_of_all_terms(fitted: cr.CalibrationMap) -> None:
-    with with_few_methods():
-        made = report(fitted, SCORES, LABELS, COLUMNS, users=USERS)
-    found = made.data["methods"][0]["metrics"]["LogLoss"]["value"]
+    made = report(fitted, SCORES, LABELS, COLUMNS, users=USERS)
+    found = made.data["estimates"]["LogLoss"]["value"]
     assert found == pytest.approx(cr.LogLoss()(expected(fitted), LABELS), abs=1e-6)
 
 

@@ -8,7 +8,7 @@ import pytest
 import calibrank as cr
 from calibrank._internal import native
 from calibrank._internal.logit import expit, logit
-from calibrank.export.vectors import hard_scores
+from calibrank.export import hard_scores
 from calibrank.maps import PiecewiseCurve, StepCurve
 from calibrank.maps.basis import Basis, Linear, Log, LogQuadratic, Quadratic, Softplus
 from tests.maps.samples import logistic_map, map_of
@@ -55,7 +55,9 @@ def fitted_by(calibrator: cr.Calibrator) -> cr.CalibrationMap:
 def test_every_method_is_compiled_and_agrees_with_numpy(member: cr.Calibrator) -> None:
     fitted = fitted_by(member)
     rng = np.random.default_rng(1)
-    scores = np.concatenate([rng.normal(0, 2, 3_001), hard_scores(fitted), fitted.breakpoints])
+    scores = np.concatenate(
+        [rng.normal(0, 2, 3_001), hard_scores(fitted), fitted.curve.breakpoints]
+    )
     assert_compiled(fitted, scores)
     # 1e30 as a float32 is larger than the limit, and then left to NumPy.
     within = scores[np.abs(scores) < 1e29]

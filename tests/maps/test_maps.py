@@ -11,16 +11,7 @@ import pytest
 
 import calibrank as cr
 from calibrank.errors import AssumedRateWarning
-from calibrank.maps import (
-    Alternative,
-    Anchoring,
-    FitRecord,
-    LogisticCurve,
-    Sensitivity,
-    StepCurve,
-    describe_base_rate,
-    is_base_rate_known,
-)
+from calibrank.maps import Alternative, Anchoring, FitRecord, LogisticCurve, Sensitivity, StepCurve
 from calibrank.maps.format import parse
 from tests import plain_map
 from tests.maps.samples import RECORD, gaussian_map, map_of, min_max_map, spline_map, step_map
@@ -100,30 +91,29 @@ def test_repr_is_one_readable_line() -> None:
     labels = (rng.random(len(scores)) < 0.02 + 0.01 * (scores + 2.1)).astype(float)
     labels[:2] = [0, 1]
     fitted = cr.Gaussian().fit(scores, cr.ips(labels, np.ones(len(labels))))
-    rate = f"{100 * labels.mean():.3g}%"
     assert repr(fitted) == (
-        f"CalibrationMap(Gaussian, 12,345 rows, ips evidence, scores -2.1 to 5.3, "
-        f"base rate {rate} assumed)"
+        "CalibrationMap(Gaussian, 12,345 rows, ips evidence, scores -2.1 to 5.3, "
+        "base rate: assumed)"
     )
     moved = cr.to_base_rate(fitted, 0.11, scores)
-    assert repr(moved).endswith("base rate 11% known)")
+    assert repr(moved).endswith("base rate: known rate)")
     anchored = cr.anchor(fitted, scores[:300], labels[:300])
-    assert repr(anchored).endswith("base rate from random labels)")
+    assert repr(anchored).endswith("base rate: random labels)")
 
 
 def test_repr_names_the_method_of_every_map() -> None:
     assert repr(min_max_map()) == (
-        "CalibrationMap(MinMax, 2 rows, naive evidence, scores 0 to 1, base rate 50% assumed)"
+        "CalibrationMap(MinMax, 2 rows, naive evidence, scores 0 to 1, base rate: assumed)"
     )
     constant = map_of(StepCurve((), (0.5,), (4.0,)))
-    assert repr(constant) == "CalibrationMap(Sample, 4 rows, naive evidence, base rate 50% assumed)"
+    assert repr(constant) == "CalibrationMap(Sample, 4 rows, naive evidence, base rate: assumed)"
 
 
 @every_map
-def test_load_is_a_method_of_the_type(fitted: cr.CalibrationMap, tmp_path: Path) -> None:
+def test_a_saved_map_is_loaded_as_it_was(fitted: cr.CalibrationMap, tmp_path: Path) -> None:
     path = tmp_path / "map.json"
     fitted.save(path)
-    assert cr.CalibrationMap.load(path) == cr.load(path) == fitted
+    assert cr.load(path) == fitted
 
 
 def test_saved_maps_use_the_names_of_the_attributes(tmp_path: Path) -> None:
@@ -194,7 +184,7 @@ def test_the_documented_vectors_agree_with_both_readers() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"values": (0.5,)}, r"must be one more than edges \(2\), got 1 and 2"),
+        ({"values": (0.5,)}, "must have 2 values each, got 1 and 2"),
         ({"values": (0.5, 1.5)}, r"values must lie in \[0, 1\], got 0.5 to 1.5"),
         ({"effective_rows": (1.0, -1.0)}, r"effective_rows must not be negative, got -1\.0"),
     ],
@@ -227,16 +217,16 @@ def test_the_base_rate_is_described_by_its_source() -> None:
     anchored = replace(ips, base_rate_source="random labels", anchoring=anchoring)
     known = replace(ips, base_rate_source="known rate", base_rate=0.11)
     impressions = replace(RECORD, evidence="impressions")
-    assert describe_base_rate(anchored) == (
+    assert anchored.base_rate_description == (
         "Anchored on 300 randomly shown pairs (effective number 250): the base rate comes from "
         "these random labels."
     )
-    assert "Moved to a base rate of 11.00% that is known" in describe_base_rate(known)
-    assert "impressions and the policy that chose them" in describe_base_rate(impressions)
-    assert "treated as unbiased" in describe_base_rate(RECORD)
-    assert "The log does not identify the base rate" in describe_base_rate(ips)
+    assert "Moved to a base rate of 11.00% that is known" in known.base_rate_description
+    assert "impressions and the policy that chose them" in impressions.base_rate_description
+    assert "treated as unbiased" in RECORD.base_rate_description
+    assert "The log does not identify the base rate" in ips.base_rate_description
     sources = [anchored, known, impressions, RECORD, ips]
-    assert [is_base_rate_known(record) for record in sources] == [True, True, True, True, False]
+    assert [record.is_base_rate_known for record in sources] == [True, True, True, True, False]
 
 
 def test_help_shows_short_type_names() -> None:

@@ -8,7 +8,7 @@ import pytest
 import calibrank as cr
 from calibrank._internal import native
 from calibrank._internal.logit import expit
-from calibrank.export.vectors import hard_scores
+from calibrank.export import hard_scores
 from calibrank.maps import StepCurve
 from calibrank.maps.basis import Linear, Quadratic
 from tests.maps.samples import (
@@ -32,7 +32,7 @@ def fitted_by(calibrator: cr.Calibrator) -> cr.CalibrationMap:
 def scores_for(fitted: cr.CalibrationMap) -> np.ndarray:
     """Thousands of scores inside and outside the range, and those that are difficult."""
     rng = np.random.default_rng(1)
-    return np.concatenate([rng.normal(0, 2, 3_000), hard_scores(fitted), fitted.breakpoints])
+    return np.concatenate([rng.normal(0, 2, 3_000), hard_scores(fitted), fitted.curve.breakpoints])
 
 
 @pytest.mark.parametrize("without_library", [False, True])

@@ -10,7 +10,7 @@ from scipy.stats import ks_2samp
 import calibrank as cr
 from calibrank.errors import ScoreShiftWarning
 from calibrank.maps import FitRecord
-from calibrank.maps.score_shift import ScoreComparison, warn_if_shifted
+from calibrank.maps.score_shift import ScoreComparison
 
 
 def record_of(scores: np.ndarray) -> FitRecord:
@@ -68,6 +68,12 @@ def test_of_long_batches_a_random_sample_is_compared() -> None:
     assert comparison.outside == pytest.approx(beyond, abs=0.002)
 
 
+def warn_if_shifted(record: FitRecord, scores: np.ndarray) -> None:
+    comparison = ScoreComparison(record)
+    comparison.add(scores)
+    comparison.warn(stacklevel=3)
+
+
 @pytest.mark.parametrize("rows", [1, 5, 30, 200, 5_000])
 def test_samples_of_the_fit_give_no_warning(rows: int) -> None:
     rng = np.random.default_rng(2)
@@ -110,4 +116,4 @@ def test_a_saved_record_keeps_quantiles_and_model(tmp_path) -> None:
     fitted = cr.Platt().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
     fitted = replace(fitted, record=replace(fitted.record, model_name="m", date="2026-01-31"))
     fitted.save(tmp_path / "map.json")
-    assert cr.CalibrationMap.load(tmp_path / "map.json") == fitted
+    assert cr.load(tmp_path / "map.json") == fitted

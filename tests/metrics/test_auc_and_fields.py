@@ -114,8 +114,3 @@ def test_the_top_of_lists_by_field_and_rows_of_weight_zero() -> None:
         FieldECE("device"), P[kept], LABELS[kept], USERS[kept], columns, resamples=50
     )
     assert some == pytest.approx(expected_interval)
-
-
-def test_sums_of_batches_need_fixed_bins() -> None:
-    with pytest.raises(cr.DataError, match="metric must have fixed bins to be summed in batches"):
-        cr.metrics.ClusterSums(AUC(), 5)

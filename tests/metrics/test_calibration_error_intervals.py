@@ -7,8 +7,8 @@ from scipy.stats import norm
 
 import calibrank as cr
 from calibrank.metrics import DebiasedECE, EqualMassECE, Metric
+from calibrank.metrics.binned import _mean_absolute
 from calibrank.metrics.clustered_bootstrap import few_clusters_factor, inverted_interval
-from calibrank.metrics.debiased import _mean_absolute
 
 
 def draw(rng: np.random.Generator, slope: float, users: int) -> tuple[np.ndarray, ...]:

@@ -8,18 +8,16 @@ from calibrank.evidence import naive
 from calibrank.metrics import (
     NDCG,
     CalibrationInTheLarge,
-    Clusters,
-    ClusterSums,
     Discrimination,
     Estimate,
     Metric,
     Miscalibration,
     Recall,
-    bootstrap_sums,
-    cluster_sums,
 )
 from calibrank.metrics import clustered_bootstrap as engine
-from calibrank.metrics.panel import RANKING
+from calibrank.metrics.clustered_bootstrap import Clusters, bootstrap_sums
+from calibrank.metrics.panel import RANKING, ClusterSums
+from tests.metrics.sums import cluster_sums
 
 
 def test_the_interval_reflects_the_quantiles_and_stops_at_zero() -> None:
@@ -27,7 +25,7 @@ def test_the_interval_reflects_the_quantiles_and_stops_at_zero() -> None:
     p = rng.random(60) ** 2
     users = np.arange(60) // 3
     labels = (rng.random(60) < p).astype(float)
-    draws = engine._draws(20, 100, np.random.default_rng(0))
+    draws = engine.draw_matrix(20, 100, np.random.default_rng(0))
     replicates = list(engine._reweighted(cr.Brier(), p, cr.naive(labels), users, draws))
     value = cr.Brier()(p, labels)
     low, high = np.quantile(replicates, [0.05, 0.95]) - value
@@ -115,16 +113,16 @@ def test_the_top_of_lists_is_resampled_by_user() -> None:
         assert found == pytest.approx(expected)
 
 
-def test_resampled_sums_are_sums_of_drawn_clusters() -> None:
+def test_an_interval_of_sums_is_that_of_drawn_clusters() -> None:
     sums = np.arange(24.0).reshape(4, 2, 3) + 1
     drawn = engine.draw_matrix(4, 70, seed=5)
     assert drawn.shape == (70, 4)
     assert (drawn.sum(axis=1) == 4).all()
-    found = np.concatenate(list(engine.resampled_blocks(sums, 70, seed=5)))
-    expected = np.einsum("rc,ctb->rtb", drawn, sums)
-    np.testing.assert_allclose(found, expected)
-    assert list(engine.resampled_blocks(sums[:1], 70)) == []
-    assert sum(map(len, engine.resampled_blocks(sums[:2], 70))) == 70
+    found = bootstrap_sums(cr.Brier(), sums)
+    resampled = np.einsum("rc,ctb->rt", engine.draw_matrix(4), sums)
+    value = sums[:, 0].sum() / sums[:, 1].sum()
+    replicates = resampled[:, 0] / resampled[:, 1]
+    assert found == engine.basic_interval(cr.Brier(), value, replicates, clusters=4)
 
 
 def test_empty_clusters_and_bins_are_dropped() -> None:
@@ -132,14 +130,6 @@ def test_empty_clusters_and_bins_are_dropped() -> None:
     sums[[0, 2], :, 1] = 1.0
     sums[2, 1, 2] = 5.0
     np.testing.assert_array_equal(engine.nonempty(sums), sums[[0, 2]][:, :, 1:])
-
-
-@pytest.mark.parametrize("sums", [np.zeros((2, 1, 1)), np.ones((2, 2))])
-def test_sums_without_rows_or_of_another_shape_are_refused(sums: np.ndarray) -> None:
-    with pytest.raises(cr.DataError, match="sums must be an array of clusters x terms x bins"):
-        bootstrap_sums(cr.Brier(), sums)
-    with pytest.raises(cr.DataError, match="sums must be finite"):
-        bootstrap_sums(cr.Brier(), np.full((2, 2, 1), np.nan))
 
 
 def test_a_negative_value_is_not_cut_at_the_minimum() -> None:
@@ -169,7 +159,7 @@ def test_resampling_lists_equals_weighting_users(metric: Metric) -> None:
     evidence = cr.naive(rng.integers(0, 2, 60).astype(float))
     counts = rng.integers(1, 4, 10)
     fast = metric.per_user(p, evidence, users).means(counts[None].astype(float))
-    slow = list(engine._reweighted(metric, p, evidence, users, iter([counts])))
+    slow = list(engine._reweighted(metric, p, evidence, users, counts[None]))
     assert fast == pytest.approx(slow)
 
 
@@ -222,7 +212,7 @@ def test_intervals_of_the_decomposition_contain_the_truth() -> None:
         }
         for metric, true_value in expected.items():
             sums = cluster_sums(metric, predicted, evidence, np.arange(rows), rows)
-            coarse = bootstrap_sums(metric, sums, resamples=100)
+            coarse = bootstrap_sums(metric, sums)
             estimate = coarse.with_value(metric(predicted, evidence))
             covered.append(estimate.low <= true_value <= estimate.high)
     assert sum(covered) >= 20
@@ -280,29 +270,6 @@ def test_an_empty_bin_has_no_ratio() -> None:
     assert np.isnan(found.value[1])
 
 
-def test_draws_are_kept_for_a_seed_and_new_from_a_generator(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sums = np.arange(1.0, 9.0).reshape(8, 1, 1)
-
-    def drawn(seed: int | np.random.Generator) -> np.ndarray:
-        return np.concatenate(list(engine.resampled_blocks(sums, 20, seed)))
-
-    rng = np.random.default_rng(0)
-    first = drawn(rng)
-    assert (drawn(rng) != first).any()
-    np.testing.assert_array_equal(drawn(0), first)
-    kept = engine._drawn_blocks(8, 20, 0)
-    assert engine._drawn_blocks(8, 20, 0) is kept
-    # As many as a report needs; more would fill the memory.
-    monkeypatch.setattr(engine, "CLUSTERS", 8)
-    monkeypatch.setattr(engine, "RESAMPLES", 20)
-    assert engine._drawn_blocks(8, 20, 0) is kept
-    monkeypatch.setattr(engine, "RESAMPLES", 19)
-    assert engine._drawn_blocks(8, 20, 0) is not kept
-    np.testing.assert_array_equal(drawn(0), first)
-
-
 def test_metrics_that_share_resamples_have_the_intervals_they_have_alone() -> None:
     rng = np.random.default_rng(5)
     users = rng.integers(40, size=600)
@@ -314,4 +281,20 @@ def test_metrics_that_share_resamples_have_the_intervals_they_have_alone() -> No
         np.testing.assert_allclose(
             estimate, engine.bootstrap(metric, probabilities, evidence, users)
         )
-    assert engine.bootstrap_all((), probabilities, evidence, users) == []
+
+
+def test_many_users_are_resampled_in_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(6)
+    users = rng.integers(300, size=3_000)
+    p = rng.random(3_000)
+    labels = (rng.random(3_000) < p).astype(float)
+    metrics = (cr.ECE() @ 3, cr.LogLoss(), NDCG(3))
+    every = engine.bootstrap_all(metrics, p, labels, users)
+    monkeypatch.setattr(engine, "CLUSTERS", 100)
+    for all_users, clusters in zip(
+        every, engine.bootstrap_all(metrics, p, labels, users), strict=True
+    ):
+        assert clusters.value == all_users.value
+        width = all_users.high - all_users.low
+        assert clusters == pytest.approx(all_users, abs=0.3 * width)
+        assert clusters != all_users

@@ -57,7 +57,7 @@ def test_settings_are_part_of_the_name_unless_they_are_the_default() -> None:
         ("ECE@0", "n must be a whole number, 1 or more, got 0"),
         ("FieldECE", "fields must be names of columns, got none"),
         ("FieldECE(3)", "fields must be names of columns, got 3"),
-        ("5", "a metric must be named, got '5'"),
+        ("5", "a metric must be of LogLoss"),
         ("__import__('os')", "a metric must be made of"),
     ],
 )

@@ -1,7 +1,5 @@
 """Metrics on small tables computed by hand."""
 
-from typing import ClassVar
-
 import numpy as np
 import pytest
 
@@ -13,16 +11,14 @@ from calibrank.metrics import (
     Better,
     Discrimination,
     EqualMass,
-    Metric,
     Miscalibration,
     Recall,
     ReleasedECE,
     ReleasedMCE,
-    cluster_sums,
-    corp,
 )
 from calibrank.metrics.metric import require_users
 from calibrank.metrics.ranking import _discounted_gain, rank_by_user
+from tests.metrics.sums import cluster_sums
 
 
 def test_ece_and_mce_by_hand() -> None:
@@ -121,10 +117,10 @@ def test_top_n_evaluates_only_the_top_of_each_list() -> None:
 
 def test_corp_by_hand() -> None:
     # 0.2 twice (both negative) and 0.8 twice (one positive): recalibrated to 0 and 0.5.
-    parts = corp([0.2, 0.2, 0.8, 0.8], [0, 0, 0, 1])
-    assert parts.score == pytest.approx((0.04 + 0.04 + 0.64 + 0.04) / 4)
-    assert parts.miscalibration == pytest.approx(parts.score - 0.125)
-    assert parts.discrimination == pytest.approx(0.1875 - 0.125)
+    p, labels = [0.2, 0.2, 0.8, 0.8], [0, 0, 0, 1]
+    score = (0.04 + 0.04 + 0.64 + 0.04) / 4
+    assert Miscalibration()(p, labels) == pytest.approx(score - 0.125)
+    assert Discrimination()(p, labels) == pytest.approx(0.1875 - 0.125)
 
 
 @pytest.mark.parametrize("metric", [Miscalibration(), Discrimination()], ids=repr)
@@ -135,38 +131,6 @@ def test_log_odds_bins_are_fine_enough_for_the_decomposition(metric: Additive) -
     evidence = cr.naive(labels)
     sums = cluster_sums(metric, p, evidence, np.zeros(20_000, dtype=np.intp), 1)[0]
     assert metric.compute(sums) == pytest.approx(metric(p, labels), rel=0.1)
-
-
-def test_better_orders_values_as_losses() -> None:
-    assert Better.LOWER.loss(0.1) < Better.LOWER.loss(0.2)
-    assert Better.HIGHER.loss(0.2) < Better.HIGHER.loss(0.1)
-    assert Better.NEAR_ONE.loss(1.1) < Better.NEAR_ONE.loss(0.5)
-    assert Better.NEAR_ONE.loss(2.0) == pytest.approx(Better.NEAR_ONE.loss(0.5))
-
-
-def test_a_metric_without_a_direction_cannot_be_defined() -> None:
-    with pytest.raises(TypeError, match=r"NoDirection must set better, e.g. better = "):
-
-        class NoDirection(Metric):
-            explanation: ClassVar[str] = "It has no direction."
-
-            def evaluate(self, *_: object) -> float:
-                return 0.0
-
-
-def test_a_metric_cannot_inherit_the_explanation_of_another() -> None:
-    with pytest.raises(TypeError, match="Unexplained must set its own explanation"):
-
-        class Unexplained(cr.Brier):
-            pass
-
-
-def test_an_abstract_metric_needs_no_explanation() -> None:
-    class StillAbstract(Additive):
-        pass
-
-    with pytest.raises(TypeError, match="abstract"):
-        StillAbstract()
 
 
 def test_a_missing_user_column_is_an_error_that_names_the_metric() -> None:
@@ -187,3 +151,10 @@ def test_released_mce_ignores_bins_with_too_few_rows_not_too_little_confidence()
     assert ReleasedMCE()([0.5, 0.5, 0.9], evidence) == pytest.approx(0, abs=1e-12)
     evidence = cr.naive([1, 0, 0], weights=[5_000, 5_000, 1.1])
     assert ReleasedMCE()([0.5, 0.5, 0.9], evidence) == pytest.approx(0.9)
+
+
+def test_better_orders_values_as_losses() -> None:
+    assert Better.LOWER.loss(0.1) < Better.LOWER.loss(0.2)
+    assert Better.HIGHER.loss(0.2) < Better.HIGHER.loss(0.1)
+    assert Better.NEAR_ONE.loss(1.1) < Better.NEAR_ONE.loss(0.5)
+    assert Better.NEAR_ONE.loss(2.0) == pytest.approx(Better.NEAR_ONE.loss(0.5))

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import expit
 
 import calibrank as cr
-from calibrank.metrics.misfit import Misfit, misfit
+from calibrank.metrics.pooled import Misfit, misfit
 
 
 def summary_of(kink: float, seed: int, propensity: float = 1.0) -> cr.Summary:
@@ -57,7 +57,7 @@ def test_the_comparison_does_not_load_scipy_optimize() -> None:
     code = """
 import sys
 import calibrank as cr
-from calibrank.metrics.misfit import misfit
+from calibrank.metrics.pooled import misfit
 summary = cr.Summary.of([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
 misfit(cr.Platt().fit_summary(summary).predict(summary.scores), summary)
 print("scipy.optimize" in sys.modules)"""

@@ -7,7 +7,7 @@ from scipy.special import expit
 import calibrank as cr
 from calibrank._internal.segment_keys import encode
 from calibrank.metrics import multicalibration_test
-from calibrank.metrics.multicalibration import SegmentSums, _names_of, adjusted_p_values
+from calibrank.metrics.multicalibration import SegmentSums, adjusted_p_values
 
 
 def world(
@@ -194,14 +194,11 @@ def test_gaps_of_segments_without_mass_are_left_out() -> None:
     assert result.error == 0
 
 
-@pytest.mark.parametrize("attribute", ["columns", "column_names"])
-def test_names_of_segments_are_those_of_a_dataframe_or_a_mapping(attribute: str) -> None:
-    table = type("Table", (), {attribute: ["a", "b"], "__iter__": lambda _: iter("rows")})()
-    assert _names_of(table) == ["a", "b"]
-    assert _names_of({"c": []}) == ["c"]
-    for nameless in (["a", "b"], "ab", 5, {}):
-        with pytest.raises(cr.DataError, match="segments must be columns by name, got"):
-            _names_of(nameless)
+def test_segments_without_a_column_are_refused() -> None:
+    with pytest.raises(cr.DataError, match="segments must have at least one column, got none"):
+        multicalibration_test([0.5, 0.5], [0, 1], {})
+    with pytest.raises(cr.DataError, match="segments must be a mapping of column names"):
+        multicalibration_test([0.5, 0.5], [0, 1], ["a", "b"])
 
 
 def test_certain_probabilities_have_finite_statistics() -> None:

@@ -15,10 +15,11 @@ from calibrank.metrics import (
     Miscalibration,
     recalibration,
 )
-from calibrank.metrics.clustered_bootstrap import cluster_sums, resampled_blocks
+from calibrank.metrics.clustered_bootstrap import draw_matrix
 from calibrank.metrics.pooled import Pooled, PooledBins, pooled_bins
 from calibrank.metrics.recalibration import _Losses, _shorten
 from calibrank.metrics.smooth import _errors, _mirrored, _spread
+from tests.metrics.sums import cluster_sums
 
 Distort = Callable[[np.ndarray], np.ndarray]
 DISTORTIONS: dict[str, Distort] = {
@@ -39,7 +40,7 @@ def blocks(request: pytest.FixtureRequest) -> list[np.ndarray]:
     evidence = cr.ips(labels, rng.uniform(0.1, 1, 400))
     probabilities = DISTORTIONS[request.param](truth)
     sums = cluster_sums(Miscalibration(), probabilities, evidence, rng.integers(0, 20, 400), 20)
-    return list(resampled_blocks(sums, resamples=80))
+    return [np.tensordot(draw_matrix(20, 80), sums, 1)]
 
 
 POOLED = (

@@ -71,7 +71,8 @@ def test_the_registry_loads_neither_torch_nor_other_heavy_packages() -> None:
 
 def test_the_train_command_ends_in_one_line_and_exit_code_5(tmp_path: Path) -> None:
     pytest.importorskip("rich")
-    log = pa.table({"user": [0] * 10, "item": list(range(10))})
+    # Another user: one who likes everything is refused before torch is needed.
+    log = pa.table({"user": [0] * 10 + [1], "item": list(range(11))})
     pq.write_table(log, tmp_path / "log.parquet")
     result = calibrank("train", tmp_path / "log.parquet", "-o", tmp_path / "model")
     assert result.returncode == 5

@@ -6,8 +6,7 @@ from scipy.stats import multivariate_normal
 
 from calibrank.monitor import Day
 from calibrank.monitor.changes import LEAST_ERROR, LOG_THRESHOLD, find_changes
-from calibrank.monitor.e_process import LEVEL_SIZES, Series, Unchanged, level_series, slope_series
-from calibrank.monitor.windows import DaySums
+from calibrank.monitor.e_process import LEVEL_SIZES, DaySums, Series, Unchanged, series_of
 from tests.monitor.worlds import date_of, days_of_users, halved, make_map, simulate
 
 YEARS = 20
@@ -43,7 +42,7 @@ def test_the_null_is_the_normal_distribution_of_its_definition() -> None:
         return total
 
     found = Unchanged(series, 0.1).log_start()[-1]
-    assert found == pytest.approx(np.log(density(1.0) / density(0.1) / 2))
+    assert found == pytest.approx(np.log(density(1.0) / density(0.1) / 3))
 
 
 def test_the_evidence_of_a_change_has_an_expectation_of_1_without_one() -> None:
@@ -125,9 +124,9 @@ def reduced(days: list[Day]) -> list[DaySums]:
 def find(days: list[Day], *, error: float = LEAST_ERROR) -> list:
     ages = np.arange(len(days))
     sums = reduced(days)
-    processes = (level_series(sums, ages), slope_series(sums, ages))
+    processes = series_of(sums, ages)
     errors = [np.hypot(error, series.user_error) for series in processes]
-    return find_changes(processes, errors).found
+    return find_changes(processes, errors)[0]
 
 
 def test_users_who_return_are_no_change_and_do_not_make_a_map_wrong() -> None:
@@ -136,7 +135,7 @@ def test_users_who_return_are_no_change_and_do_not_make_a_map_wrong() -> None:
     for _ in range(6):
         days = days_of_users(rng, 120, 100, n_users=60, within=0.2)
         found += find(days)
-        assert level_series(reduced(days), np.arange(120)).user_error > 0.05
+        assert series_of(reduced(days), np.arange(120))[0].user_error > 0.05
     assert len(found) <= 1
 
 
@@ -147,7 +146,7 @@ def test_weights_change_nothing_if_they_are_all_the_same() -> None:
     found = []
     for weights in (None, np.full(100, 3.0)):
         days = [Day.of(fitted, *each, weights=weights, date=date_of(0)) for each in rows]
-        found.append(level_series(reduced(days), np.arange(5)))
+        found.append(series_of(reduced(days), np.arange(5))[0])
     once, weighted = found
     assert weighted.sums == pytest.approx(once.sums)
     assert weighted.information == pytest.approx(once.information)
@@ -158,9 +157,9 @@ def test_days_are_searched_without_end_and_compared_with_half_a_year() -> None:
     rng = np.random.default_rng(7)
     years = simulate(rng, 1, days=800, labels=200, change=lambda x: x - 0.4, begins=700)
     series = years.series[0]._replace(sums=years.level[0])
-    search = find_changes([series], [LEAST_ERROR])
-    assert len(search.evidence) == 800
-    assert search.evidence[:700].max() < LOG_THRESHOLD
-    (change,) = search.found
+    found, evidence = find_changes([series], [LEAST_ERROR])
+    assert len(evidence) == 800
+    assert evidence[:700].max() < LOG_THRESHOLD
+    (change,) = found
     assert abs(change.begin - 700) <= 2
     assert 700 <= change.alarm <= 715

@@ -9,7 +9,6 @@ import pytest
 
 import calibrank as cr
 from calibrank.monitor import Day, Store
-from tests.monitor.test_monitor import store_in
 from tests.monitor.worlds import date_of, make_day, make_map
 
 REFUSED = r"a day to add must be new to the store, got a table that is stored under 2026-01-01"
@@ -26,11 +25,8 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=500), rng.integers(2, size=500)
 
 
-@pytest.mark.parametrize("kind", ["folder", "address", "filesystem"])
-def test_a_store_knows_the_tables_that_it_holds(
-    fitted: cr.CalibrationMap, tmp_path: Path, kind: str
-) -> None:
-    store = store_in(tmp_path / "days", kind)
+def test_a_store_knows_the_tables_that_it_holds(fitted: cr.CalibrationMap, tmp_path: Path) -> None:
+    store = Store(tmp_path / "days")
     day = make_day(fitted, 0, np.random.default_rng(3), 100)
     store.add(day)
     for copy in (day, replace(day, date=date_of(1))):
@@ -55,13 +51,12 @@ def test_rows_in_another_order_are_the_same_table(
     assert len(store.with_day(Day.of(fitted, scores, labels, date=date_of(1)))) == 2
 
 
-@pytest.mark.parametrize("kind", ["folder", "address", "filesystem"])
 def test_two_processes_that_add_one_table_write_one_file(
-    fitted: cr.CalibrationMap, tmp_path: Path, kind: str
+    fitted: cr.CalibrationMap, tmp_path: Path
 ) -> None:
     day = make_day(fitted, 0, np.random.default_rng(3), 100)
     for _ in range(2):
-        store_in(tmp_path / "days", kind).add(day)
+        Store(tmp_path / "days").add(day)
     (file,) = (tmp_path / "days").iterdir()
     assert file.name.startswith("2026-01-01-000000000100-")
 

@@ -9,8 +9,7 @@ from scipy.special import expit, ndtr, ndtri
 
 import calibrank as cr
 from calibrank.monitor import Day
-from calibrank.monitor.e_process import LEVEL_SIZES, SLOPE_SIZES, Series, Sizes
-from calibrank.monitor.windows import SHIFTS
+from calibrank.monitor.e_process import LEVEL_SIZES, SHIFTS, SLOPE_SIZES, Series, Sizes
 
 
 def date_of(day: int) -> str:

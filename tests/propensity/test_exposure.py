@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.propensity import Exposure, effective_rows
+from calibrank.propensity import Exposure
 from calibrank.tables import Interactions, ScoreTable
 
 
@@ -37,28 +37,9 @@ def test_exposure_counts_dislikes_as_well() -> None:
     fitted = Exposure(by_user=False, clip=0.4).fit(log)
     np.testing.assert_allclose(fitted.predict([1, 1, 1], ["a", "b", "new"]), [0.4, 1, 0.4])
     with pytest.raises(cr.DataError, match="must hold an impression to estimate exposure"):
-        Exposure().fit(log, weights=[0, 0, 0, 0])
+        Exposure().fit(Interactions([], []))
     with pytest.raises(cr.DataError, match=r"clip must lie in \(0, 1\], got 0"):
         Exposure(clip=0)
-
-
-def test_a_weight_in_exposure_equals_repeated_rows() -> None:
-    rng = np.random.default_rng(0)
-    weights = rng.integers(1, 4, 30)
-    log = Interactions(rng.integers(0, 4, 30), rng.integers(0, 5, 30), rng.integers(0, 2, 30))
-    repeated = log.take(np.repeat(np.arange(30), weights))
-    asked = np.arange(6)
-    weighted = Exposure().fit(log, weights=weights).predict(asked, asked)
-    np.testing.assert_allclose(weighted, Exposure().fit(repeated).predict(asked, asked))
-
-
-def test_effective_rows_are_those_of_the_summary() -> None:
-    log, _ = shown_world(1)
-    propensity = Exposure().fit(log).predict(log.users, log.items)
-    evidence = cr.impressions(log.labels, propensity)
-    summary = cr.Summary.of(np.linspace(0, 1, len(log)), evidence)
-    assert summary.effective_rows == pytest.approx(effective_rows(1 / propensity))
-    assert summary.effective_rows < len(log)
 
 
 def test_a_score_table_of_impressions_divides_both_classes() -> None:

@@ -18,7 +18,6 @@ from calibrank.propensity import (
     Propensity,
     Random,
     Uniform,
-    count_positives,
 )
 from calibrank.tables import Interactions
 from tests.checks import PROPENSITY_LAWS, Log
@@ -67,42 +66,6 @@ def test_popularity_counts_positives_only() -> None:
     np.testing.assert_allclose(Popularity().fit(log).predict([1, 1], ["a", "b"]), [1, 1])
     with pytest.raises(cr.DataError, match="must hold a positive to estimate popularity, got none"):
         Popularity().fit(Interactions([1], [1], [0]))
-
-
-def test_a_weight_in_popularity_equals_repeated_interactions() -> None:
-    rng = np.random.default_rng(0)
-    items, labels = rng.integers(0, 5, 30), rng.integers(0, 2, 30)
-    weights = rng.integers(0, 4, 30)
-    log = Interactions(np.arange(30), items, labels)
-    repeated = log.take(np.repeat(np.arange(30), weights))
-    asked = np.arange(6)
-    for popularity in (Popularity(), Popularity(power=0), Popularity(power=2, clip=0.01)):
-        weighted = popularity.fit(log, weights=weights).predict(asked, asked)
-        np.testing.assert_allclose(weighted, popularity.fit(repeated).predict(asked, asked))
-
-
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        ([0.0, 0.0], "must hold a positive to estimate popularity, got none"),
-        ([1.0, -1.0], "weights must be finite and not negative, got -1.0 at row 1"),
-        ([1.0], "weights must have one value"),
-    ],
-)
-def test_popularity_rejects_bad_weights(weights: list[float], message: str) -> None:
-    with pytest.raises(cr.DataError, match=message):
-        Popularity().fit(Interactions([1, 2], ["a", "b"]), weights=weights)
-
-
-def test_counts_of_batches_add_up() -> None:
-    rng = np.random.default_rng(1)
-    codes, labels = rng.integers(0, 5, 50), rng.integers(0, 2, 50).astype(float)
-    weights = rng.random(50)
-    whole = count_positives(codes, labels, weights, size=5)
-    batches = [slice(0, 20), slice(20, 50)]
-    parts = [count_positives(codes[rows], labels[rows], weights[rows], 5) for rows in batches]
-    np.testing.assert_allclose(sum(parts), whole)
-    np.testing.assert_allclose(Popularity.exposure(whole, highest=2.0), whole / 2)
 
 
 def test_the_formula_takes_the_maximum_of_another_engine() -> None:

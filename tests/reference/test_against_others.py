@@ -10,8 +10,9 @@ from scipy.optimize import LinearConstraint, minimize
 from scipy.special import expit, log_expit, logit
 
 import calibrank as cr
-from calibrank.data.score_world import GammaScores, GaussianScores, MixedScores, Scores, make_world
+from calibrank.data.score_world import GammaScores, GaussianScores, Scores, make_world
 from calibrank.metrics import MCE, NDCG
+from tests.mixed_scores import MixedScores
 
 
 def sample(rows: int = 3_000, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

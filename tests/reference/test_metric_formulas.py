@@ -14,7 +14,6 @@ from calibrank.metrics import (
     Recall,
     ReleasedECE,
     ReleasedMCE,
-    corp,
 )
 
 
@@ -34,10 +33,6 @@ def test_released_mce_keeps_bins_with_a_ten_thousandth_of_the_rows() -> None:
 
 def test_calibration_in_the_large_is_predicted_over_observed_rate() -> None:
     assert CalibrationInTheLarge()([0.8, 0.8], [0, 1]) == pytest.approx(1.6)
-
-
-def test_uncertainty_is_the_score_of_the_base_rate() -> None:
-    assert corp([0.2, 0.2, 0.2, 0.8], [0, 0, 1, 1]).uncertainty == pytest.approx(0.25)
 
 
 def test_equal_mass_cells_keep_ties_together() -> None:

@@ -12,16 +12,15 @@ import pytest
 import calibrank as cr
 from calibrank.data.score_world import make_world
 from calibrank.report import Report, report
-from calibrank.report.page_data import page_data
+from calibrank.report.html_report import embed, plain
 from calibrank.report.read_table import read_report_rows
-from calibrank.report.render import embed, plain
 from calibrank.report.rows import rows_from_arrays
+from calibrank.report.sections import page_data
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 from tests.cli.running import run_here
 from tests.report.examples import HOSTILE, data_of
-from tests.report.quick import with_few_methods
 
 
 @pytest.fixture(scope="module")
@@ -33,16 +32,16 @@ def hostile_report() -> Report:
     names = np.array(HOSTILE)
     users = names[rng.integers(0, len(HOSTILE), size)]
     items = names[rng.integers(0, len(HOSTILE), size)]
-    with with_few_methods():
-        return report(
-            None,
-            scores,
-            labels,
-            users=users,
-            items=items,
-            columns={HOSTILE[0]: items},
-            name=HOSTILE[0],
-        )
+    fitted = cr.Platt().fit(scores, labels)
+    return report(
+        fitted,
+        scores,
+        labels,
+        users=users,
+        items=items,
+        columns={HOSTILE[0]: items},
+        name=HOSTILE[0],
+    )
 
 
 # ----- the page as text -----
@@ -53,7 +52,8 @@ def test_hostile_names_stay_data(hostile_report: Report) -> None:
     assert hostile_report.page.count("<script") == 2
     assert "onerror=alert(2)>" not in hostile_report.page
     data = data_of(hostile_report.page)
-    assert {user["name"] for user in data["user_sample"]["users"]} == set(HOSTILE)
+    table = next(one for one in data["segments"] if one["title"] == HOSTILE[0])
+    assert {segment["name"] for segment in table["segments"]} == set(HOSTILE)
     assert data["provenance"]["source"] == HOSTILE[0]
 
 
@@ -106,6 +106,14 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def map_file(table: Path, tmp_path: Path) -> Path:
+    columns = pq.read_table(table, columns=["score", "label"])
+    fitted = cr.Platt().fit(columns["score"].to_numpy(), columns["label"].to_numpy())
+    fitted.save(tmp_path / "map.json")
+    return tmp_path / "map.json"
+
+
 def test_a_table_on_disk_gives_the_same_rows_as_its_arrays(table: Path) -> None:
     columns = Columns(
         "score", "label", cr.ips, propensity="w", item="item_id", user="user_id", others=("age",)
@@ -114,15 +122,14 @@ def test_a_table_on_disk_gives_the_same_rows_as_its_arrays(table: Path) -> None:
     arrays = pq.read_table(table).to_pydict()
     expected = rows_from_arrays(
         np.array(arrays["score"]),
-        np.array(arrays["label"]),
+        cr.ips(np.array(arrays["label"]), np.array(arrays["w"])),
         users=np.array(arrays["user_id"]),
-        propensity=np.array(arrays["w"]),
     )
     np.testing.assert_array_equal(read.evidence.positive, expected.evidence.positive)
     read_names = np.array(read.users.names)[read.users.codes]
     expected_names = np.array(expected.users.names)[expected.users.codes]
     np.testing.assert_array_equal(read_names, expected_names)
-    np.testing.assert_array_equal(read.folds, expected.folds)
+    np.testing.assert_array_equal(read.clusters, expected.clusters)
     missing_ages = sum(value is None for value in arrays["age"])
     assert np.isnan(read.segments["age"]).sum() == missing_ages
 
@@ -137,13 +144,17 @@ def test_a_table_too_long_for_memory_is_sampled_by_user(table: Path) -> None:
     row_counts = dict(zip(everything.users.names, everything.users.counts(), strict=True))
     for name, count in zip(sample.users.names, sample.users.counts(), strict=True):
         assert count == row_counts[name]
-    limitations = page_data(sample, None, {})["headline"]["limitations"]
+    fitted = cr.Platt().fit(sample.scores, sample.evidence)
+    limitations = page_data(sample, fitted)["headline"]["limitations"]
     assert any("6,000 rows" in text for text in limitations)
 
 
-def test_the_command_writes_a_page_with_its_provenance(table: Path, tmp_path: Path) -> None:
+def test_the_command_writes_a_page_with_its_provenance(
+    table: Path, map_file: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "out" / "report.html"
-    arguments = ["report", str(table), "--propensity", "w", "--segment", "age", "-o", str(out)]
+    options = ["--map", str(map_file), "--propensity", "w", "--segment", "age", "-o", str(out)]
+    arguments = ["report", str(table), *options]
     code, printed, error = run_here(*arguments)
     assert code == 0, error
     error = (
@@ -157,9 +168,11 @@ def test_the_command_writes_a_page_with_its_provenance(table: Path, tmp_path: Pa
     assert "age" in [one["title"] for one in data["segments"]]
 
 
-def test_the_command_prints_the_numbers_of_the_page_as_json(table: Path, tmp_path: Path) -> None:
+def test_the_command_prints_the_numbers_of_the_page_as_json(
+    table: Path, map_file: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "report.html"
-    code, text, error = run_here("report", table, "-o", out, "--json")
+    code, text, error = run_here("report", table, "--map", map_file, "-o", out, "--json")
     assert code == 0, error
     printed = json.loads(text)
     assert printed.pop("out") == str(out)
@@ -167,8 +180,10 @@ def test_the_command_prints_the_numbers_of_the_page_as_json(table: Path, tmp_pat
     assert printed == data_of(out.read_text(encoding="utf-8"))
 
 
-def test_the_command_names_a_missing_segment_column(table: Path, tmp_path: Path) -> None:
+def test_the_command_names_a_missing_segment_column(
+    table: Path, map_file: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "report.html"
-    code, _, error = run_here("report", table, "--segment", "colour", "-o", out)
+    code, _, error = run_here("report", table, "--map", map_file, "--segment", "colour", "-o", out)
     assert code == 3
     assert "must have the segment column 'colour'" in error

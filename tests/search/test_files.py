@@ -12,7 +12,7 @@ from calibrank.search import read_qrels, read_run
 LAYOUTS = {
     "q.trec": "q1 0 a 1\nq1 0 b 0\n",
     "q.tsv": "query-id\tcorpus-id\tscore\nq1\ta\t1\n\nq1\tb\t0\n",
-    "q.jsonl": '{"qid": "q1", "doc": "a", "rel": 1}\n{"qid": "q1", "doc": "b", "rel": 0}\n',
+    "q.csv": 'qid,doc,rel\nq1,"a",1\nq1,b,0\nq1,c,\n',
     "q.json": json.dumps({"q1": {"a": 1, "b": 0}}, indent=1) + "\n",
 }
 
@@ -42,7 +42,9 @@ def test_a_byte_order_mark_of_a_saved_map_changes_nothing(tmp_path: Path) -> Non
 def test_a_file_that_was_not_copied_to_its_end_is_incomplete(tmp_path: Path, name: str) -> None:
     file = tmp_path / name
     file.write_bytes(gzip.compress(b"q Q0 d 1 0.5 t\n" * 100)[:-9])
-    with pytest.raises(cr.DataError, match="must be a complete file, got one that ends too early"):
+    with pytest.raises(
+        cr.DataError, match="must be a complete file that gzip packed, got Compressed file ended"
+    ):
         read_run(str(file))
 
 

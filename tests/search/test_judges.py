@@ -18,7 +18,6 @@ from calibrank.search import (
     agreement,
     anchor_judged,
     judged_by,
-    mean_labels,
     plan_judgements,
     plan_pairs,
     rate_moved,
@@ -96,7 +95,8 @@ def test_intervals_of_agreement_cover_the_truth() -> None:
 def test_the_mean_of_judges_is_over_those_that_judged() -> None:
     first = Judge("a", {("q", "d"): 3.0, ("q", "e"): 0.0}, RULE)
     second = Judge("b", {("q", "d"): 0.5})
-    assert mean_labels([first, second]) == {("q", "d"): 0.75, ("q", "e"): 0.0}
+    run = Run(np.array(["q", "q"]), np.array(["d", "e"]), np.array([1.0, 0.0]))
+    assert judged_by(run, [first, second]).labels.tolist() == [0.75, 0.0]
 
 
 def test_anchoring_a_judge_names_both_and_moves_the_level() -> None:
@@ -145,7 +145,7 @@ def test_planned_pairs_are_spread_over_queries_and_ranks(labels: int) -> None:
 def test_more_pairs_are_planned_to_err_less() -> None:
     run = make_run(40, 20, seed=7)
     start = platt(run, Judge("judge", graded(run, 0.5, seed=8), RULE))
-    plan = plan_judgements(start, run, sizes=(20, 100, 400), draws=6)
+    plan = plan_judgements(start, run, sizes=(20, 100, 400))
     errors = [step.error for step in plan]
     assert errors == sorted(errors, reverse=True)
     between = labels_needed(plan, (errors[0] + errors[1]) / 2)

@@ -15,11 +15,9 @@ from calibrank.search import (
     Judged,
     Run,
     _text_file,
-    chance_eces,
     choose_cut,
     fit_judged,
     held_out_constant,
-    held_out_errors,
     held_out_losses,
     held_out_probabilities,
     judged_rows,
@@ -49,10 +47,8 @@ def test_every_layout_gives_the_same_run_and_judgements(tmp_path: Path) -> None:
     (tmp_path / "qrels.json").write_text(json.dumps(graded))
     lines = [f"{q}\t{d}\t{g}" for q, d, _, g in rows]
     (tmp_path / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n")
-    objects = [{"query-id": q, "corpus-id": d, "score": g} for q, d, _, g in rows]
-    unjudged = {"query-id": "q", "corpus-id": "d", "score": None}
-    lines = [json.dumps(each) for each in [*objects, unjudged]]
-    (tmp_path / "test.jsonl").write_text("\n".join(lines) + "\n")
+    lines = ["query-id,corpus-id,score", *[line.replace("\t", ",") for line in lines], "q,d,"]
+    (tmp_path / "test.csv").write_text("\n".join(lines) + "\n")
     columns = list(zip(*rows, strict=True))
     table = pa.table(dict(zip(("query", "document", "score", "grade"), columns, strict=True)))
     pq.write_table(table, tmp_path / "table.parquet")
@@ -61,20 +57,8 @@ def test_every_layout_gives_the_same_run_and_judgements(tmp_path: Path) -> None:
     assert len(expected_run) == 12
     assert as_rows(read_run(str(tmp_path / "run.json"))) == expected_run
     assert as_rows(read_run(str(tmp_path / "table.parquet"))) == expected_run
-    for name in ("qrels.json", "test.tsv", "test.jsonl", "table.parquet"):
+    for name in ("qrels.json", "test.tsv", "test.csv", "table.parquet"):
         assert read_qrels(str(tmp_path / name)) == expected_grades
-
-
-def test_predictions_that_mteb_wrote_are_read(tmp_path: Path) -> None:
-    predictions = {"q1": {"a": 0.5, "b": 0.25}}
-    meta = {"model_name": "m", "revision": "1"}
-    file = tmp_path / "Task_predictions.json"
-    file.write_text(json.dumps({"mteb_model_meta": meta, "default": {"test": predictions}}))
-    assert as_rows(read_run(str(file))) == {("q1", "a", 0.5), ("q1", "b", 0.25)}
-    both = {"test": predictions, "dev": predictions}
-    file.write_text(json.dumps({"mteb_model_meta": meta, "default": both}))
-    with pytest.raises(cr.DataError, match="one subset and split, got default/test, default/dev"):
-        read_run(str(file))
 
 
 def test_the_first_documents_of_a_system_are_a_population_of_their_own(tmp_path: Path) -> None:
@@ -131,12 +115,9 @@ def test_ranks_are_those_of_the_scores() -> None:
         ("run.json", '{"q": {"d": 1' + "0" * 400 + "}}", "the score must be a finite number"),
         ("run.json", '{"q": {"d": ' + "9" * 5000 + "}}", "a number with thousands of digits"),
         ("run.trec", "q Q0 d 1 1e308 t\n", "line 1: the score must be .* within .*, got '1e308'"),
-        ("run.jsonl", '{"a": 1}', "must have a query column"),
-        ("run.jsonl", "[1]", "line 1 must be an object, got list"),
-        ("run.jsonl", '{"qid": null, "doc": "d", "score": 1}', "line 1 must have ids of text"),
-        ("run.jsonl", '{"qid": "q", "doc": "d", "score": "1"}', "line 1: the score must be"),
-        ("run.jsonl", '{"qid": "q", "doc": "d", "score": Infinity}', "line 1: .* got inf"),
         ("run.tsv", "a\tb\tc\n", "must have a query column"),
+        ("run.csv", "qid,doc,score\n,d,1\n", "line 2 must have a query and a document"),
+        ("run.jsonl", '{"a": 1}', "Other layouts have other endings"),
         ("run.tsv", "", "must hold at least one score, got none: it is empty"),
         ("run.tsv", "qid\tdoc\tscore\n", "must hold at least one score, got none"),
         ("run.tsv", "qid\tdoc\tscore\nq\td\n", "line 2 must have 3 columns .*, got 2"),
@@ -179,7 +160,7 @@ def test_compressed_files_and_byte_order_marks_are_read(tmp_path: Path) -> None:
     (tmp_path / "test.tsv.gz").write_bytes(gzip.compress(table.encode()))
     assert read_qrels(str(tmp_path / "test.tsv.gz")) == expected[1]
     packed.write_bytes(b"not compressed")
-    with pytest.raises(cr.DataError, match="must be compressed by gzip, got Not a gzipped file"):
+    with pytest.raises(cr.DataError, match="that gzip packed, got Not a gzipped file"):
         read_run(str(packed))
 
 
@@ -202,19 +183,14 @@ def test_files_of_repeated_lines_are_refused_before_they_fill_memory(tmp_path: P
         read_run(str(file))
 
 
-def test_queries_that_tell_nothing_are_counted() -> None:
+def test_the_population_says_which_queries_have_judgements() -> None:
     run = Run(np.array(["a", "b", "c"]), np.array(list("xyz")), np.array([1.0, 2, 3]))
     judged = judged_rows(run, {("a", "x"): 2.0, ("b", "y"): 0.0, ("d", "x"): 3.0}, RELEVANT)
-    assert judged.coverage == (
-        "Queries: 1 of the run without a judged document, 1 judged but not in the run, "
-        "1 without a relevant document."
-    )
     assert judged.population == (
         "the documents of this run for queries with judgements, which are all judged"
     )
     assert judged.warning is None
     complete = judged_rows(run, all_graded(run), RELEVANT)
-    assert complete.coverage == "Queries: 1 without a relevant document."
     assert complete.population == "the documents of this run, which are all judged"
     assert str(RELEVANT) == complete.relevant == "grade >= 2"
 
@@ -229,10 +205,8 @@ def test_only_queries_with_judgements_say_how_much_is_judged() -> None:
 def test_ids_that_do_not_match_are_an_error() -> None:
     run = Run(np.array(["1"]), np.array(["d"]), np.array([0.0]))
     expected = "must share queries and documents, got no judgement of the documents of the run, "
-    with pytest.raises(cr.DataError, match=f"{expected}e.g. query '1' in the run and '01' in the"):
+    with pytest.raises(cr.DataError, match=rf"{expected}e.g. of \('1', 'd'\), .* of \('01', 'd'\)"):
         judged_rows(run, {("01", "d"): 1.0}, RELEVANT)
-    with pytest.raises(cr.DataError, match="for query '1' document 'd' in the run and 'D' in"):
-        judged_rows(run, {("1", "D"): 1.0}, RELEVANT)
 
 
 @pytest.mark.parametrize(
@@ -252,32 +226,6 @@ def test_documents_of_one_kind_have_no_map(
     named = "" if rule is None else rf" \({rule}\)"
     with pytest.raises(cr.FitError, match=f"must be relevant{named} and some not, got {message}"):
         judged_rows(run, judged, None if rule is None else parse_rule(rule))
-
-
-def test_the_pool_weights_judged_documents_by_the_chance_of_being_judged() -> None:
-    """Relevant documents are returned by two runs and judged; of the others only half are."""
-    n = 400
-    queries = np.repeat([f"q{i}" for i in range(20)], 20)
-    documents = np.array([f"d{i}" for i in range(n)])
-    by_both = np.arange(n) % 2 == 0
-    run = Run(queries, documents, np.arange(n, dtype=float))
-    other = Run(queries[by_both], documents[by_both], np.ones(by_both.sum()))
-    is_judged = by_both | (np.arange(n) % 4 == 1)
-    grades = {}
-    for row in np.flatnonzero(is_judged):
-        grades[queries[row], documents[row]] = 3.0 if by_both[row] else 0.0
-    alone = judged_rows(run, grades, RELEVANT)
-    assert alone.evidence.positive.sum() / alone.evidence.total.sum() == pytest.approx(2 / 3)
-    pooled = judged_rows(run, grades, RELEVANT, [run, other], depth=100)
-    rate = pooled.evidence.positive.sum() / pooled.evidence.total.sum()
-    assert rate == pytest.approx(1 / 2)
-    assert pooled.warning is None
-    shallow = judged_rows(run, grades, RELEVANT, [run], depth=10)
-    assert shallow.warning is not None
-    assert "200 of 400 documents of the run were out of the pool's reach" in shallow.warning
-    judged_outside = int(is_judged.sum()) - len(shallow)
-    assert judged_outside > 0
-    assert f" {judged_outside} of them are judged and left out" in shallow.warning
 
 
 def test_probabilities_of_a_judge_are_soft_labels() -> None:
@@ -361,27 +309,6 @@ def test_the_constant_of_a_query_is_the_rate_of_other_queries() -> None:
     losses = held_out_losses(judged, constant, 5)
     assert losses["LogLossGain"] == (0, 0, 0)
     assert losses["LogLoss"] == losses["ConstantLogLoss"]
-
-
-def test_the_interval_of_an_ece_is_that_of_calibrated_probabilities() -> None:
-    """The ECE of the truth lies in it; that of probabilities that are too high does not."""
-    rng = np.random.default_rng(4)
-    queries = np.repeat(np.arange(60), 20)
-    truth = rng.uniform(0.1, 0.7, 1200)
-    labels = (rng.random(1200) < truth).astype(float)
-    judged = Judged(queries, queries, truth, labels, cr.impressions(labels), "all")
-    right = held_out_errors(judged, truth)["ECE"]
-    assert 0 < right.low < right.value < right.high
-    wrong = held_out_errors(judged, truth + 0.25)["ECE"]
-    assert wrong.value > wrong.high
-    # Levels that differ by query let chance do more.
-    level = rng.normal(0, 1.5, 60)[queries]
-    differing = (rng.random(1200) < 1 / (1 + np.exp(-level))).astype(float)
-    levels = Judged(queries, queries, truth, differing, cr.impressions(differing), "all")
-    by_query = chance_eces(levels, np.full(1200, 0.5), draws=40)
-    by_rows = chance_eces(judged, np.full(1200, 0.5), draws=40)
-    # The root of the design effect of 20 rows of one level: about 2.4.
-    assert by_query.mean() > 1.7 * by_rows.mean()
 
 
 def test_the_threshold_reaches_the_wanted_precision_with_most_recall() -> None:

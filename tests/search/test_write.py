@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.search import Run, encode_run, read_run, to_trec
+from calibrank.search import Run, encode_run, read_run
 
 RUN = Run(
     np.array(["b", "a", "b", "a", "c"]),
@@ -23,7 +23,7 @@ def pairs(run: Run) -> dict[tuple[str, str], float]:
 
 
 @pytest.mark.parametrize(
-    "name", ["o.trec", "o.run.gz", "o.json", "o.json.gz", "o.jsonl", "o.tsv", "o.csv", "o.parquet"]
+    "name", ["o.trec", "o.run.gz", "o.json", "o.json.gz", "o.tsv", "o.csv", "o.csv.gz", "o.parquet"]
 )
 @pytest.mark.parametrize("kept", [None, PROBABILITIES > 0.31])
 def test_every_layout_is_read_back(tmp_path: Path, name: str, kept: np.ndarray | None) -> None:
@@ -38,7 +38,9 @@ def test_every_layout_is_read_back(tmp_path: Path, name: str, kept: np.ndarray |
 
 
 def test_queries_stay_in_the_order_of_the_run_and_the_best_documents_come_first() -> None:
-    lines = [line.split() for line in to_trec(RUN, PROBABILITIES).splitlines()]
+    lines = [
+        line.split() for line in encode_run(Path("o"), RUN, PROBABILITIES).decode().splitlines()
+    ]
     assert [(line[0], line[2], line[3]) for line in lines] == [
         ("b", "d3", "1"),
         ("b", "d1", "2"),
@@ -66,12 +68,12 @@ def test_nothing_kept_is_an_empty_table(tmp_path: Path) -> None:
 def test_ids_that_a_text_file_cannot_hold_are_refused(name: str) -> None:
     run = Run(np.array(["q"]), np.array([name]), np.array([1.0]))
     with pytest.raises(cr.DataError, match=r"ids must be words without spaces in a TREC file"):
-        to_trec(run, np.array([0.5]))
+        encode_run(Path("o.trec"), run, np.array([0.5]))
     if {"\t", "\n"} & set(name):
         with pytest.raises(cr.DataError, match=r"without tabs and line ends in a \.tsv file"):
             encode_run(Path("o.tsv"), run, np.array([0.5]))
 
 
 def test_a_compressed_table_is_refused() -> None:
-    with pytest.raises(cr.DataError, match=r"o\.csv\.gz must not end in \.gz"):
-        encode_run(Path("o.csv.gz"), RUN, PROBABILITIES)
+    with pytest.raises(cr.DataError, match=r"o\.parquet\.gz must not end in \.gz"):
+        encode_run(Path("o.parquet.gz"), RUN, PROBABILITIES)

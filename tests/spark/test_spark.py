@@ -13,7 +13,7 @@ import pytest
 
 import calibrank as cr
 from calibrank.maps import StepCurve
-from calibrank.propensity import Exposure, Popularity
+from calibrank.propensity import Exposure
 from calibrank.tables import Interactions
 from tests.spark_session import missing, session
 
@@ -187,7 +187,7 @@ def test_settings_of_the_session_are_restored(engine: Any) -> None:
 def test_scores_outside_the_range_of_the_first_rows(
     engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("calibrank.spark._range._FIRST_ROWS", 70_000)
+    monkeypatch.setattr("calibrank.spark.aggregate._FIRST_ROWS", 70_000)
     rng = np.random.default_rng(0)
     first = rng.normal(size=72_000)
     extreme = rng.standard_cauchy(1_000) * 1e6
@@ -228,61 +228,6 @@ def test_results_are_collected_without_arrow_too(
     np.testing.assert_array_equal(found.total, expected.total)
 
 
-@pytest.mark.parametrize(("power", "clip"), [(0.5, 0.1), (1.0, 0.3), (0.0, 0.2)])
-def test_popularity_equals_that_of_one_machine(engine: Any, power: float, clip: float) -> None:
-    rng = np.random.default_rng(0)
-    items = rng.integers(0, 40, 500) ** 2
-    labels = (rng.random(500) < 0.3).astype(int)
-    given = from_arrays(**{"it.em": items, "label": labels})
-    found = engine.popularity(given, item="it.em", power=power, clip=clip, to="w").toArrow()
-    assert found.column_names == ["it.em", "label", "w"]
-    order = np.argsort(found["it.em"].to_numpy(), kind="stable")
-    log = Interactions(np.arange(500), items, labels)
-    expected = Popularity(power, clip).fit(log).predict(np.zeros(500), np.sort(items))
-    np.testing.assert_allclose(found["w"].to_numpy()[order], expected, rtol=1e-12)
-
-
-def test_weighted_popularity_equals_that_of_fit_and_report(engine: Any, tmp_path: Path) -> None:
-    from calibrank.report.read_table import read_report_rows
-    from calibrank.tabular.aggregate import aggregate
-    from calibrank.tabular.columns import Columns
-    from calibrank.tabular.read import Table
-    from calibrank.tabular.rules import Rules
-    from tests.tabular.test_popularity import weighted_table
-
-    rows = weighted_table()
-    pq.write_table(pa.table(rows), tmp_path / "log.parquet")
-    given = session().read.parquet(str(tmp_path)).coalesce(1)
-    scored = engine.popularity(given, weight="weight")
-    by_spark = engine.summarize(scored, propensity="propensity", weight="weight")
-    columns = Columns("score", "label", cr.ips, item="item", weight="weight")
-    table = Table.find(str(tmp_path))
-    by_fit = aggregate(table, columns, Rules(skip=False)).summary
-    ledger = read_report_rows(table, columns, Rules(skip=False))
-    by_report = cr.Summary.of(ledger.scores, ledger.evidence)
-    for found in (by_spark, by_report):
-        np.testing.assert_array_equal(found.scores, by_fit.scores)
-        np.testing.assert_allclose(found.positive, by_fit.positive, rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(found.total, by_fit.total, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([(1, 0, 1.0)], "labels must hold a positive with nonzero weight to estimate popularity"),
-        ([(1, 1, 0.0)], "labels must hold a positive with nonzero weight to estimate popularity"),
-        ([(None, 1, 1.0)], "item must be ids (integers or strings), got null."),
-        ([(1, 2, 1.0)], "label must be 0 or 1, got 2 in 1 row."),
-        ([(1, 1, -1.0)], "weight (column 'v') must be finite and not negative, got -1.0 in 1 row."),
-    ],
-)
-def test_popularity_of_invalid_rows_raises(
-    engine: Any, rows: list[tuple[Any, ...]], message: str
-) -> None:
-    with pytest.raises(cr.DataError, match=re.escape(message)):
-        engine.popularity(frame(rows, "item int, label int, v double"), weight="v")
-
-
 def test_without_pyspark_the_error_is_the_install_command() -> None:
     code = "import sys; sys.modules['pyspark'] = None\nimport calibrank.spark"
     result = subprocess.run(
@@ -300,29 +245,19 @@ def test_impressions_are_weighted_as_on_one_machine(engine: Any) -> None:
     labels = (rng.random(rows) < 0.3).astype(float)
     scores = rng.normal(size=rows)
     weights = rng.uniform(0.5, 2, rows)
-    table = from_arrays(user=users, item=items, label=labels, score=scores, v=weights)
-    log = Interactions(users, items, labels)
+    propensity = Exposure().fit(Interactions(users, items, labels)).predict(users, items)
+    table = from_arrays(label=labels, score=scores, v=weights, w=propensity)
     for weight, given in ((None, None), ("v", weights)):
-        weighted = engine.exposure(table, weight=weight)
-        propensity = Exposure().fit(log, given).predict(users, items)
         evidence = cr.impressions(labels, propensity, weights=given)
         expected = cr.Gaussian().fit(scores, evidence)
         found = engine.fit(
-            cr.Gaussian(), weighted, propensity="propensity", weight=weight, evidence=cr.impressions
+            cr.Gaussian(), table, propensity="w", weight=weight, evidence=cr.impressions
         )
         assert found.record.evidence == "impressions"
         assert found.parameters == pytest.approx(expected.parameters, rel=1e-9)
         assert found.standard_errors == pytest.approx(expected.standard_errors, rel=1e-9)
-    by_item = engine.exposure(table, user=None).collect()
-    found_propensity = np.array([row.propensity for row in by_item])
-    assert np.allclose(
-        np.sort(found_propensity), np.sort(Exposure(by_user=False).fit(log).predict(users, items))
-    )
-    invalid = from_arrays(user=users, item=items, v=np.full(rows, -1.0))
-    with pytest.raises(cr.DataError, match="must be finite and not negative"):
-        engine.exposure(invalid, weight="v")
     with pytest.raises(cr.DataError, match="evidence must be naive, ips or impressions"):
-        engine.summarize(weighted, propensity="propensity", evidence=cr.positive_ips)
+        engine.summarize(table, propensity="w", evidence=cr.positive_ips)
 
 
 @pytest.mark.parametrize("kind", ["far from zero", "cauchy cubed", "outlier"])

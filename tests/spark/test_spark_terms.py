@@ -93,6 +93,43 @@ def test_joint_terms_are_fitted_on_a_sample(columns: dict[str, Any], frame: Any,
     assert np.abs(sampled.predict(rows["score"], rows) - found).mean() < 0.05
 
 
+@pytest.mark.parametrize(
+    ("model", "most"),
+    [
+        (cr.Gaussian() + cr.Level("country"), 4),
+        (cr.Gaussian() + cr.Level("country", "city") + cr.Smooth("price"), 2),
+    ],
+    ids=["level", "joint"],
+)
+@pytest.mark.parametrize("options", [{}, {"propensity": "w", "weight": "v"}])
+def test_a_fit_reads_the_frame_a_few_times_and_a_map_once(
+    frame: Any, monkeypatch: pytest.MonkeyPatch, model: cr.Model, most: int, options: dict[str, str]
+) -> None:
+    """Each action reads the frame once at most: the goal is 6 for a fit, and 4 to apply a map."""
+    from calibrank import spark
+
+    actions = []
+
+    def counted(name: str) -> None:
+        action = getattr(type(frame), name)
+
+        def count(self: Any, *given: Any) -> Any:
+            actions.append(name)
+            return action(self, *given)
+
+        monkeypatch.setattr(type(frame), name, count)
+
+    for name in ("toArrow", "collect", "count"):
+        counted(name)
+    fitted = spark.fit(model, frame, **options)
+    assert 0 < len(actions) <= most
+    actions.clear()
+    applied = spark.transform(fitted, frame)
+    assert not actions
+    assert applied.where("probability is null").count() == 0
+    assert actions == ["count"]
+
+
 def test_auto_is_fitted_on_a_sample(columns: dict[str, Any], frame: Any) -> None:
     from calibrank import spark
 
@@ -158,9 +195,8 @@ def test_columns_of_terms_must_exist_and_have_the_right_type(frame: Any) -> None
 
 def test_rows_that_change_between_passes_raise(frame: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from calibrank import spark
-    from calibrank.spark import aggregate
 
     summary = spark.summarize(frame.limit(100))
-    monkeypatch.setattr(aggregate, "_summarize", lambda *_, **__: summary)
+    monkeypatch.setattr("calibrank.spark.model.summary_of", lambda *_, **__: summary)
     with pytest.raises(cr.DataError, match="must hold the same rows each time"):
         spark.fit(cr.Platt() + cr.Level("country"), frame)

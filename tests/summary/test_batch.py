@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.summary._batch import Batch, has_few_distinct
+from calibrank.summary.bins import Batch, has_few_distinct
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -16,7 +16,7 @@ def test_distinct_scores_are_counted_exactly(seed: int, distinct: int, expected:
 
 
 def test_a_rare_score_at_the_end_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calibrank.summary._batch._BLOCK", 100)
+    monkeypatch.setattr("calibrank.summary.bins._COMPARED", 100)
     scores = np.arange(1_000.0) % 64
     assert has_few_distinct(scores, 64)
     scores[-1] = 64

@@ -106,27 +106,15 @@ def test_unit_weights_give_the_sums_of_explicit_ones(pool: Pool) -> None:
 
 
 @pools
-def test_no_positives_gives_the_sums_of_explicit_zeros(pool: Pool) -> None:
-    scores = sample_scores(10_000, 3, "normal")
-    weights = np.linspace(1, 2, 10_000)
-    zeros = np.zeros(10_000)
-    flagged, explicit = table_of(scores), table_of(scores)
-    pool(flagged, scores, cr.Evidence.trusted(zeros, weights, "ips", no_positives=True))
-    pool(explicit, scores, cr.Evidence(zeros, weights))
-    assert_same_sums(flagged, explicit)
-
-
-@pools
-@pytest.mark.parametrize("flag", ["unit_weights", "no_positives"])
-def test_pooling_relies_on_the_flags_alone(pool: Pool, flag: str) -> None:
+def test_pooling_relies_on_the_flag_alone(pool: Pool) -> None:
     """A wrong flag must give wrong sums: otherwise the rows are read although they need not be."""
     scores = np.array([0.25, 0.5, 0.75])
-    evidence = cr.Evidence.trusted(np.full(3, 2.0), np.full(3, 3.0), "given", **{flag: True})
+    evidence = cr.Evidence.trusted(np.full(3, 2.0), np.full(3, 3.0), "given", unit_weights=True)
     table = table_of(scores)
     pool(table, scores, evidence)
     masses = table.masses()
-    assert masses.total.sum() == (3 if flag == "unit_weights" else 9)
-    assert masses.positive.sum() == (0 if flag == "no_positives" else 6)
+    assert masses.total.sum() == 3
+    assert masses.positive.sum() == 6
 
 
 @pools
@@ -170,16 +158,6 @@ def test_float32_weights_are_summed_in_float64() -> None:
     expected = 3 * np.float64(np.float32(0.1)) ** 2
     assert masses.total_squared[0] == pytest.approx(expected, rel=1e-15)
     assert masses.cross[0] == pytest.approx(expected, rel=1e-15)
-
-
-def test_replacing_evidence_leaves_other_rows_alone() -> None:
-    scores = np.array([0.1, 0.4, 0.4, 0.9])
-    before, after = cr.naive([0, 0, 1, 1]), cr.ips([0, 1, 1, 1], [1, 0.5, 1, 1])
-    table, expected = table_of(scores), table_of(scores)
-    table.pool(scores, before)
-    table.replace_evidence([(scores[1:2], after.rows(slice(1, 2)), before.rows(slice(1, 2)))])
-    expected.pool(scores, after)
-    assert_same_sums(table, expected)
 
 
 @pytest.mark.parametrize("weights", [None, 0.5])

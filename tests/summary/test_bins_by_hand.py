@@ -6,24 +6,21 @@ import pytest
 import calibrank as cr
 from calibrank.summary import bins as bins_module
 from calibrank.summary.bins import Masses, Table
-from calibrank.summary.builder import _GrowingTable
 from calibrank.summary.grid import (
     AROUND_ZERO,
     CAPACITY,
     DOUBLE,
+    RESOLVED,
     SINGLE,
     Grid,
     Placement,
-    with_both_zeros,
-)
-from calibrank.summary.placement import (
-    RESOLVED,
     _candidates,
     _rounded_quantile,
     look,
     look_at_bins,
     place,
     shared_bins,
+    with_both_zeros,
 )
 
 
@@ -34,13 +31,7 @@ def masses(*columns: list[float]) -> Masses:
 EXAMPLE = masses([1, 2], [3, 4], [5, 6], [7, 8], [9, 10], [11, 12], [13, 14], [15, 16])
 
 
-def test_a_factor_scales_sums_and_its_square_the_squares() -> None:
-    found = [column.tolist() for column in EXAMPLE.scaled(3.0)]
-    assert found[:5] == [[3, 6], [9, 12], [15, 18], [21, 24], [27, 30]]
-    assert found[5:] == [[99, 108], [117, 126], [135, 144]]
-
-
-def test_bins_are_taken_gathered_subtracted_and_joined() -> None:
+def test_bins_are_taken_gathered_and_joined() -> None:
     assert [column.tolist() for column in EXAMPLE.take(np.array([1]))] == [
         [number] for number in range(2, 17, 2)
     ]
@@ -48,8 +39,6 @@ def test_bins_are_taken_gathered_subtracted_and_joined() -> None:
     assert [column.tolist() for column in gathered] == [
         [0, 0, number] for number in range(3, 32, 4)
     ]
-    for column in EXAMPLE.minus(EXAMPLE):
-        np.testing.assert_array_equal(column, 0)
     joined = EXAMPLE.followed_by(EXAMPLE.take(np.array([0])))
     assert joined.total.tolist() == [3, 4, 3]
     assert joined.cross.tolist() == [13, 14, 13]
@@ -209,25 +198,6 @@ def test_blocks_of_numpy_give_the_sums_of_all_rows(monkeypatch: pytest.MonkeyPat
         np.testing.assert_allclose(mine, theirs, rtol=1e-12)
 
 
-def test_positive_mass_without_rows_moves_to_the_nearest_bin() -> None:
-    table = Table.of_offsets(Grid(3, 2), 1.0, 7.9)
-    table.totals[[2, 6], 0] = 0.5
-    for place_, mass in ((0, 1.0), (3, 2.0), (5, 4.0), (11, 8.0), (2, 16.0)):
-        table.positives[place_] = mass
-    table._move_positives_to_totals()
-    assert table.positives[[2, 6], 0].tolist() == [1 + 2 + 16, 4 + 8]
-    assert table.positives[:, 3].sum() == 31
-    assert not np.delete(table.positives, [2, 6], axis=0).any()
-
-
-def test_between_two_equally_near_bins_the_higher_one_is_taken() -> None:
-    table = Table.of_offsets(Grid(3, 2), 1.0, 7.9)
-    table.totals[[2, 6], 0] = 5.0
-    table.positives[4] = 1.0
-    table._move_positives_to_totals()
-    assert table.positives[6, 0] == 1
-
-
 def test_a_sample_is_all_scores_or_1024_of_them() -> None:
     scores = np.arange(1_024.0)[::-1]
     np.testing.assert_array_equal(look(scores), np.arange(1_024.0))
@@ -320,13 +290,6 @@ def test_kinds_of_evidence_that_differ_are_mixed() -> None:
     assert builder.summary().kind == "naive"
     builder.update(scores, cr.ips(scores > 0, np.ones(70_000)))
     assert builder.summary().kind == "mixed"
-
-
-def test_only_tables_of_the_same_bins_are_added_directly() -> None:
-    one, same = (_GrowingTable(-1.0, 1.0, "naive") for _ in range(2))
-    assert one.try_merge(same)
-    assert not one.try_merge(_GrowingTable(-9.0, 1.0, "naive"))
-    assert not one.try_merge(_GrowingTable(-1.0, 1.0, "naive", bits=4))
 
 
 def test_a_builder_merges_summaries_and_builders_only() -> None:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.summary.builder import _GrowingTable
 from tests.members import sample_scores
 
 
@@ -49,30 +48,6 @@ def test_a_wider_batch_makes_the_table_grow() -> None:
     assert (after.positive.sum(), after.total.sum(), after.rows) == (100_000, 200_000, 200_000)
 
 
-@pytest.mark.parametrize("kind", ["normal", "few"])
-def test_correct_replaces_the_evidence_of_rows(kind: str) -> None:
-    scores = sample_scores(100_000, 1, kind)
-    labels = (np.random.default_rng(2).random(len(scores)) < 0.2).astype(float)
-    propensity = np.linspace(0.2, 1, len(scores))
-    builder = cr.SummaryBuilder()
-    builder.update(scores, cr.naive(np.zeros(len(scores))))
-    positives = labels == 1
-    builder.correct(
-        [
-            (
-                scores[positives],
-                cr.ips(labels[positives], propensity[positives]),
-                cr.naive(np.zeros(int(positives.sum()))),
-            )
-        ]
-    )
-    corrected = builder.summary()
-    expected = cr.Summary.of(scores, cr.ips(labels, propensity))
-    assert corrected.rows == expected.rows
-    for mine, theirs in zip(corrected.masses, expected.masses, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9)
-
-
 def test_merging_evidence_of_two_kinds_gives_mixed() -> None:
     scores = sample_scores(100_000, 0, "normal")
     ones = np.ones(len(scores))
@@ -82,15 +57,6 @@ def test_merging_evidence_of_two_kinds_gives_mixed() -> None:
     first.merge(second)
     assert first.summary().kind == "mixed"
     assert first.summary().positive.sum() == pytest.approx(300_000)
-
-
-def test_only_tables_with_the_same_bins_are_added_directly() -> None:
-    table = _GrowingTable(-1.0, 1.0, "naive")
-    assert table.try_merge(_GrowingTable(-1.0, 1.0, "naive"))
-    coarser = _GrowingTable(-1.0, 1.0, "naive", bits=table.table.grid.bits - 1)
-    assert coarser.reach == table.reach
-    assert not table.try_merge(coarser)
-    assert not table.try_merge(_GrowingTable(-1.0, 100.0, "naive"))
 
 
 def test_builders_of_bins_and_of_distinct_scores_are_merged() -> None:

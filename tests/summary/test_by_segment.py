@@ -10,7 +10,7 @@ from calibrank._internal import native
 from calibrank._internal.npz import read_arrays, write_arrays
 from calibrank._internal.segment_keys import encode
 from calibrank.evidence import Evidence, naive
-from calibrank.summary import _segment_native
+from calibrank.summary import _cells
 from calibrank.summary.by_segment import SegmentSums, bin_edges
 from calibrank.terms._shrinkage import SegmentProblem, shrunk_changes
 from calibrank.terms.level import fit_levels
@@ -153,14 +153,14 @@ def test_the_c_loop_and_numpy_give_the_same_sums(
         return result
 
     compiled = sums()
-    cells = compiled.occupied()
+    cells = compiled.cells.occupied()
     monkeypatch.setattr(native, "READY", False)
     plain = sums()
     assert plain.keys == compiled.keys
     assert ("3",) not in plain.keys
     np.testing.assert_allclose(compiled.by_bin, plain.by_bin, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(compiled.by_segment, plain.by_segment, rtol=1e-9)
-    for mine, expected in zip(cells, plain.occupied(), strict=True):
+    for mine, expected in zip(cells, plain.cells.occupied(), strict=True):
         np.testing.assert_allclose(mine, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -185,7 +185,7 @@ def test_the_c_loop_finds_the_bin_of_every_score(edges: np.ndarray) -> None:
     sums = SegmentSums(edges)
     sums.add(scores, naive(np.zeros(len(scores))), [encode("g", np.zeros(len(scores), int))])
     expected = np.bincount(np.searchsorted(edges, scores, side="right"), minlength=len(edges) + 1)
-    np.testing.assert_array_equal(sums.totals[0], expected)
+    np.testing.assert_array_equal(sums.by_bin[1][0], expected)
 
 
 def test_saved_sums_are_read_back_and_can_be_added(
@@ -200,7 +200,7 @@ def test_saved_sums_are_read_back_and_can_be_added(
     assert loaded.keys == sums.keys
     np.testing.assert_array_equal(loaded.by_bin, sums.by_bin)
     np.testing.assert_array_equal(loaded.by_segment, sums.by_segment)
-    np.testing.assert_allclose((loaded + sums).totals, 2 * sums.totals)
+    np.testing.assert_allclose((loaded + sums).by_bin[1], 2 * sums.by_bin[1])
 
 
 @pytest.mark.parametrize(
@@ -208,14 +208,11 @@ def test_saved_sums_are_read_back_and_can_be_added(
     [
         ("edges", lambda edges: edges[::-1], "increasing order"),
         ("edges", lambda edges: np.append(edges, 1e9), "64 edges"),
-        ("depths", lambda depths: depths + 1, "depths do not match"),
-        ("lengths", lambda lengths: lengths + 1, "lengths do not match"),
         ("places", lambda places: places + 64, "out of range"),
         ("by_bin", lambda masses: -masses, "negative"),
         ("by_segment", lambda squares: squares[1:], "shape"),
         ("by_segment", lambda squares: squares * np.nan, "not finite"),
-        ("version", lambda version: version + 1, "its version is 3"),
-        ("text", lambda text: text.astype(np.int64), "text is of type"),
+        ("version", lambda version: version + 1, "its version is 4"),
     ],
 )
 def test_files_that_no_sums_could_have_are_refused(
@@ -234,21 +231,6 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         SegmentSums.load(tmp_path / "none.npz")
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_a_factor_of_sums_is_that_of_every_weight(weighted: bool) -> None:
-    rng = np.random.default_rng(0)
-    scores = rng.normal(size=500)
-    labels = rng.random(500) < 0.3
-    country = {"country": np.where(rng.random(500) < 0.5, "NL", "DE")}
-    weights = rng.uniform(0.5, 2, 500) if weighted else np.ones(500)
-    method = cr.Gaussian() + cr.Level("country")
-    scaled = 0.25 * method.sums(scores, naive(labels, weights=weights), country)
-    expected = method.sums(scores, naive(labels, weights=0.25 * weights), country)
-    np.testing.assert_allclose(scaled.by_bin, expected.by_bin)
-    np.testing.assert_allclose(scaled.by_segment, expected.by_segment)
-    assert scaled.keys == expected.keys
-
-
 def test_weighted_sums_are_added_to_sums_of_rows_and_the_other_way_around() -> None:
     scores, names = np.array([0.2, 0.7, 0.4]), ["NL", "DE", "NL"]
     labels, weights = np.array([1.0, 0.0, 1.0]), np.array([3.0, 0.5, 2.0])
@@ -260,7 +242,7 @@ def test_weighted_sums_are_added_to_sums_of_rows_and_the_other_way_around() -> N
     for sums in (weighted, together):
         sums.add(scores, heavy, [encode("g", names)])
     for found in (rows + weighted, weighted + rows):
-        np.testing.assert_array_equal(found.totals, together.totals)
+        np.testing.assert_array_equal(found.by_bin[1], together.by_bin[1])
         np.testing.assert_array_equal(found.by_segment, together.by_segment)
 
 
@@ -274,12 +256,12 @@ def test_threads_find_the_same_cells_with_rows(
     weights = np.arange(1.0, 41.0) if weighted else None
     sums = SegmentSums(np.array([9.5, 19.5, 29.5]))
     sums.add(scores, naive(np.arange(40) % 3 == 0, weights=weights), [encode("g", segment)])
-    alone = sums.occupied()
+    alone = sums.cells.occupied()
     assert alone.starts[-1] == len(np.unique(10 * segment + np.arange(40) // 10))
     assert alone.total.sum() == (40 if weights is None else weights.sum())
     monkeypatch.setenv("CALIBRANK_THREADS", "3")
-    monkeypatch.setattr(_segment_native, "_SEGMENTS_PER_THREAD", 10)
-    for one, several in zip(alone, sums.occupied(), strict=True):
+    monkeypatch.setattr(_cells, "_SEGMENTS_PER_THREAD", 10)
+    for one, several in zip(alone, sums.cells.occupied(), strict=True):
         np.testing.assert_array_equal(one, several)
 
 

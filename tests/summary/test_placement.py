@@ -5,8 +5,15 @@ import pytest
 
 import calibrank as cr
 from calibrank.summary.bins import Table, pool_bins
-from calibrank.summary.grid import AROUND_ZERO, Grid, Placement
-from calibrank.summary.placement import look, look_at_bins, place, shared_bins
+from calibrank.summary.grid import (
+    AROUND_ZERO,
+    Grid,
+    Placement,
+    look,
+    look_at_bins,
+    place,
+    shared_bins,
+)
 
 NORMAL = np.random.default_rng(0).normal(size=20_000)
 

@@ -6,7 +6,7 @@ import pytest
 import calibrank as cr
 from calibrank.summary.bins import Table
 from calibrank.summary.grid import Grid, Placement
-from calibrank.summary.resolution import _ends, coarser, pooling_error, spreads
+from calibrank.summary.summary import coarser, pooling_error, spreads
 
 
 def pooled(grid: Grid, scores: np.ndarray, labels: np.ndarray) -> cr.Summary:
@@ -32,19 +32,19 @@ def test_spreads_are_standard_deviations_within_bins(origin: float) -> None:
 
 
 @pytest.mark.parametrize("origin", [0.0, 50.0])
-def test_ends_of_bins_lie_within_the_scores(origin: float) -> None:
+def test_ends_of_bins_are_powers_of_two(origin: float) -> None:
     grid = Grid(3, 0, Placement(origin, 6))
-    low, high = _ends(pooled(grid, SCORES + origin, LABELS), grid)
-    assert low.tolist() == [-3.0, 0.5, 1.0, 2.0, 4.0]
-    assert high.tolist() == [-2.0, 1.0, 2.0, 4.0, 7.0]
+    low, high = grid.ends(pooled(grid, SCORES + origin, LABELS).keys)
+    assert low.tolist() == [-4.0, 0.5, 1.0, 2.0, 4.0]
+    assert high.tolist() == [-2.0, 1.0, 2.0, 4.0, 8.0]
 
 
 def test_the_bin_next_to_zero_ends_there() -> None:
     summary = pooled(COARSE, np.array([-0.05, 0.0, 0.05, 2.0]), np.array([0, 1, 0, 1]))
-    low, high = _ends(summary, COARSE)
+    low, high = COARSE.ends(summary.keys)
     floor = 2.0**COARSE.floor
-    np.testing.assert_allclose(low, [-0.05, 0.0, 2.0])
-    np.testing.assert_allclose(high, [0.0, floor, 2.0], atol=1e-300)
+    np.testing.assert_allclose(low, [-floor, 0.0, 2.0])
+    np.testing.assert_allclose(high, [0.0, floor, 4.0], atol=1e-300)
 
 
 def test_a_spread_that_drowns_in_rounding_is_bounded_by_the_bin() -> None:
@@ -52,7 +52,7 @@ def test_a_spread_that_drowns_in_rounding_is_bounded_by_the_bin() -> None:
     scores = 1e6 + np.array([0.1, 0.10001, 0.10002, 0.10003])
     grid = Grid(20, 33)
     summary = pooled(grid, scores, np.array([0, 1, 0, 1]))
-    low, high = _ends(summary, grid)
+    low, high = grid.ends(summary.keys)
     assert len(summary) < 4
     assert (spreads(summary) <= (high - low) / 2 + 1e-12).all()
 

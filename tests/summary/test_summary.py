@@ -66,74 +66,18 @@ def test_a_table_without_weight_is_refused() -> None:
         cr.Summary.of([0.5, 0.7], cr.naive([1, 0], weights=[0, 0]))
 
 
+def test_only_summaries_are_added() -> None:
+    summary = cr.Summary.of([0.1, 0.5], [0, 1])
+    for other in (0, cr.SummaryBuilder()):
+        with pytest.raises(cr.DataError, match=r"must be of type Summary, got .* Make one of rows"):
+            summary + other
+    with pytest.raises(TypeError):
+        0.5 + summary
+
+
 def test_evidence_of_two_kinds_merges_to_mixed() -> None:
     merged = cr.Summary.of([0.5], [1]) + cr.Summary.of([0.7], cr.ips([1], [0.5]))
     assert merged.kind == "mixed"
-
-
-def test_update_adds_a_batch() -> None:
-    summary = cr.Summary.of([0.1, 0.5], [0, 1]).update([0.5], [0])
-    np.testing.assert_array_equal(summary.total, [1, 2])
-
-
-def test_minus_is_a_correction_to_add() -> None:
-    scores = [0.1, 0.5]
-    change = cr.Summary.of(scores, [1, 1]).minus(cr.Summary.of(scores, [0, 1]))
-    corrected = cr.Summary.of([*scores, 0.9], [0, 1, 0]) + change
-    assert corrected.rows == 3
-    np.testing.assert_array_equal(corrected.positive, [1, 1, 0])
-    np.testing.assert_array_equal(corrected.total, [1, 1, 1])
-
-
-def test_only_summaries_are_added_and_subtracted() -> None:
-    summary = cr.Summary.of([0.1, 0.5], [0, 1])
-    with pytest.raises(cr.DataError, match=r"a sum must be of two summaries, got int\. Make one"):
-        summary + 0
-    with pytest.raises(cr.DataError, match="a sum must be of two summaries, got float"):
-        0.5 + summary
-    with pytest.raises(cr.DataError, match="a sum must be of two summaries, got SummaryBuilder"):
-        summary + cr.SummaryBuilder()
-    with pytest.raises(cr.DataError, match="a difference must be of two summaries, got list"):
-        summary - [0.1]
-    with pytest.raises(cr.DataError, match="a difference must be of two summaries, got int"):
-        3 - summary
-
-
-def test_rows_that_were_never_added_are_not_subtracted() -> None:
-    summary = cr.Summary.of([0.1, 0.5], [0, 1])
-    for other in (([0.1, 0.1], [0, 0]), ([0.3], [0]), ([0.1], [1])):
-        with pytest.raises(cr.DataError, match=r"to subtract must be part of the other, got more"):
-            summary - cr.Summary.of(*other)
-    scores = sample_scores(100_000, 0, "normal")
-    pooled = cr.Summary.of(scores, np.zeros(len(scores)))
-    with pytest.raises(cr.DataError, match=r"got scores over \[0, 99\]"):
-        pooled - cr.Summary.of([0.0, 99.0], [0, 0])
-    with pytest.raises(cr.DataError, match="must leave some mass, got none"):
-        summary - summary
-
-
-def test_what_cannot_be_subtracted_is_counted() -> None:
-    two = cr.Summary.of([0.1, 0.5], [0, 1])
-    with pytest.raises(cr.DataError, match=r"got more mass than it in a bin\."):
-        two - cr.Summary.of([0.1, 0.1], [0, 0])
-    with pytest.raises(cr.DataError, match=r"got more mass than it in 2 bins\."):
-        two - cr.Summary.of([0.1, 0.1, 0.5, 0.5], [0, 0, 1, 1])
-
-
-def test_a_bin_that_only_rounding_keeps_from_zero_is_empty() -> None:
-    kept = cr.Summary.of([0.9], [1])
-    first = cr.Summary.of([0.5], cr.naive([0], weights=[0.1]))
-    second = cr.Summary.of([0.5], cr.naive([0], weights=[0.2]))
-    assert 0.1 + 0.2 - 0.1 - 0.2 > 0
-    left = kept + first + second - first - second
-    np.testing.assert_array_equal(left.scores, [0.9])
-    assert (left.rows, left.low) == (1, 0.9)
-
-
-@pytest.mark.parametrize("factor", [0, -1, np.nan, np.inf, "2", None])
-def test_only_positive_numbers_scale_a_summary(factor: object) -> None:
-    with pytest.raises(cr.DataError, match="a factor of a summary must"):
-        cr.Summary.of([0.1, 0.5], [0, 1]) * factor  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("kind", ["normal", "few"])
@@ -207,18 +151,6 @@ def test_a_file_of_a_newer_version_asks_for_an_upgrade(tmp_path: Path) -> None:
     write_arrays(tmp_path / "newer.npz", arrays)
     with pytest.raises(cr.DataError, match="its version is 99, upgrade calibrank"):
         cr.Summary.load(tmp_path / "newer.npz")
-
-
-def test_exact_rows_are_subtracted_from_pooled_ones() -> None:
-    rng = np.random.default_rng(0)
-    scores, labels = rng.normal(size=70_000), (rng.random(70_000) < 0.3).astype(float)
-    pooled, part = cr.Summary.of(scores, labels), cr.Summary.of(scores[:90], labels[:90])
-    assert part.exact
-    assert not pooled.exact
-    left = pooled - part
-    assert left.bits == pooled.bits
-    assert left.total.sum() == pytest.approx(69_910)
-    assert left.positive.sum() == pytest.approx(labels[90:].sum())
 
 
 def test_few_bins_span_no_range() -> None:

@@ -12,7 +12,7 @@ import calibrank as cr
 from calibrank._internal.rules import COLUMN_RULES
 from calibrank.evidence import make_evidence
 from calibrank.tables import row_partitions
-from calibrank.tabular.aggregate import aggregate, summarize
+from calibrank.tabular.aggregate import aggregate
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Table
 from calibrank.tabular.rows import Rows, buckets_of, rows_of
@@ -262,13 +262,13 @@ def test_folds_keep_users_together_and_add_up_to_the_whole(
     table: Table, log: dict[str, np.ndarray]
 ) -> None:
     columns = Columns("score", "label", cr.ips, propensity="propensity", user="user")
-    folds = summarize(table, columns, strict(), folds=4)
+    folds = aggregate(table, columns, strict(), folds=4).folds
     assert len(folds) == 4
     fold_of_user: dict[int, int] = {}
     for score, user in zip(log["score"], log["user"].tolist(), strict=True):
         [fold] = [number for number, fold in enumerate(folds) if score in fold.scores]
         assert fold_of_user.setdefault(user, fold) == fold
-    [whole] = summarize(table, columns, strict())
+    whole = aggregate(table, columns, strict()).summary
     assert_same(folds[0] + folds[1] + folds[2] + folds[3], whole)
 
 
@@ -278,8 +278,8 @@ def test_folds_do_not_depend_on_files_or_row_groups(
     columns = Columns("score", "label", cr.ips, item="item", user="user")
     one = save(tmp_path / "one", log, files=1)
     many = save(tmp_path / "many", log, files=7, rows_per_group=13)
-    found = summarize(one, columns, strict(), folds=3)
-    others = summarize(many, columns, strict(), folds=3)
+    found = aggregate(one, columns, strict(), folds=3).folds
+    others = aggregate(many, columns, strict(), folds=3).folds
     for mine, theirs in zip(found, others, strict=True):
         assert_same(mine, theirs)
 
@@ -288,13 +288,13 @@ def test_propensities_of_all_folds_come_from_the_whole_table(
     table: Table, log: dict[str, np.ndarray]
 ) -> None:
     columns = Columns("score", "label", cr.ips, item="item", user="user")
-    folds = summarize(table, columns, strict(), folds=2)
+    folds = aggregate(table, columns, strict(), folds=2).folds
     expected = cr.Summary.of(log["score"], cr.ips(log["label"], popularity(log)))
     assert_same(folds[0] + folds[1], expected)
 
 
 def test_without_users_row_numbers_are_hashed(table: Table, log: dict[str, np.ndarray]) -> None:
-    folds = summarize(table, Columns("score", "label", cr.naive), strict(), folds=3)
+    folds = aggregate(table, Columns("score", "label", cr.naive), strict(), folds=3).folds
     fold_of_row = row_partitions(0, len(log["score"]), 3)
     for fold, summary in enumerate(folds):
         rows = fold_of_row == fold
@@ -312,7 +312,7 @@ def test_folds_leave_the_whole_table_and_its_positives_as_they_are(
     assert one.folds == ()
     assert len(several.folds) == 3
     assert_same(several.summary, one.summary)
-    expected = summarize(table, columns, strict(), folds=3)
+    expected = aggregate(table, columns, strict(), folds=3).folds
     for fold, summary in zip(several.folds, expected, strict=True):
         assert_same(fold, summary)
     assert one.positives is not None
@@ -341,13 +341,6 @@ def test_a_table_without_valid_rows_raises(tmp_path: Path) -> None:
     table = save(tmp_path, {"score": [np.nan, np.inf], "label": [0, 1]})
     with pytest.raises(cr.DataError, match="must hold at least one valid row, got none"):
         aggregate(table, Columns("score", "label", cr.naive), Rules(skip=True))
-
-
-def test_more_folds_than_users_raise(table: Table) -> None:
-    columns = Columns("score", "label", cr.naive, user="user")
-    message = "must have enough users for 500 folds, got an empty fold. Use fewer folds."
-    with pytest.raises(cr.DataError, match=message):
-        summarize(table, columns, strict(), folds=500)
 
 
 def test_only_positives_raise_unless_labels_are_unbiased(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Ids are text: equal if their text is, in whichever type and file they are stored."""
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 import calibrank as cr
 from calibrank.data.table import load_table
-from calibrank.tabular.ids import compact_ids, names_like, parse_ids, unify_ids
+from calibrank.tabular.arrow import compact_ids, names_like, parse_ids, unify_ids
 
 
 def parsed(values: Any, *, from_csv: bool = False) -> list[Any]:
@@ -23,13 +24,14 @@ def test_ids_keep_their_text() -> None:
     assert parsed(["007", "7", "7.0", "7.5", None], from_csv=True) == ["007", "7", "7", "7.5", None]
     assert parsed(["007", "7.0"]) == ["007", "7.0"]
     assert parsed([7.0, None, float("nan")]) == [7, None, None]
+    assert parsed([Decimal("7.00"), None]) == [7, None]
     assert parsed(pa.array([2**63, 1], pa.uint64())) == [str(2**63), "1"]
 
 
 @pytest.mark.parametrize(
     "column",
-    [[[1]], [{"a": 1}], [1.5], [2.0**60], [b"\xff"], pa.nulls(2)],
-    ids=["list", "struct", "fraction", "beyond 2^53", "bytes", "null"],
+    [[[1]], [{"a": 1}], [1.5], [Decimal("7.5")], [2.0**60], [b"\xff"], pa.nulls(2)],
+    ids=["list", "struct", "fraction", "decimal", "beyond 2^53", "bytes", "null"],
 )
 def test_other_columns_are_no_ids(column: Any) -> None:
     with pytest.raises(cr.DataError, match="column x must hold ids"):

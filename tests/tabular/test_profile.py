@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import calibrank as cr
-from calibrank.tabular import profile as profiling
+from calibrank.diagnosis import table_checks as profiling
+from calibrank.diagnosis.table_checks import Profile, profile
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.profile import Profile, profile
-from calibrank.tabular.propensity import IdCounts
 from calibrank.tabular.read import Table
+from calibrank.tabular.rows import IdCounts
 
 COLUMNS = Columns("score", "label", cr.naive, item="item", user="user")
 
@@ -91,7 +91,7 @@ def test_a_table_without_valid_rows_raises(tmp_path: Path, scores: list[float]) 
 
 
 def test_counts_of_batches_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calibrank.tabular.propensity._MERGE_IDS", 10)
+    monkeypatch.setattr("calibrank.tabular.rows._MERGE_IDS", 10)
     rng = np.random.default_rng(0)
     batches = [rng.integers(0, 30, 50) for _ in range(20)]
     tally = IdCounts()

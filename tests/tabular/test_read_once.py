@@ -1,6 +1,7 @@
 """Commands find a table once, and read the schema of each file and the map once."""
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import calibrank as cr
+from calibrank.anchoring.posterior import posterior_curve
 from calibrank.tabular.read import Table
 from tests.cli.running import run_here
 
@@ -99,3 +101,23 @@ def test_apply_serializes_the_map_once(folder: Path, counted: Counter[str]) -> N
     # Once to find its columns, and once to write them.
     assert most(counted, "schema") <= 2
     assert len(list((folder / "out").iterdir())) == FILES
+
+
+def test_the_curve_of_an_anchor_with_ranks_is_solved_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solved = []
+
+    def counting(*arguments: Any, **options: Any) -> Any:
+        solved.append(1)
+        return posterior_curve(*arguments, **options)
+
+    # The package has the function under the name of the module.
+    module = sys.modules["calibrank.anchoring.anchor"]
+    monkeypatch.setattr(module, "posterior_curve", counting)
+    table = pq.read_table(folder / "random.parquet")
+    ranked = table.append_column("rank", pa.array(np.arange(len(table)) % 10 + 1))
+    pq.write_table(ranked, folder / "random.parquet")
+    options = ["--rank", "rank", "-o", "DIR/anchored.json"]
+    run(folder, "anchor", "DIR/map.json", "DIR/random.parquet", *options)
+    assert len(solved) == 1

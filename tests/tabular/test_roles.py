@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from calibrank.tabular.roles import ROLES_KEY, Roles, roles_of
+from calibrank.tabular.columns import ROLES_KEY, Roles, roles_of
 
 SCHEMA = pa.schema([("s", pa.float64()), ("w", pa.float64())])
 

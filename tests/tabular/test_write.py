@@ -15,7 +15,7 @@ import calibrank as cr
 from calibrank._internal.validation import Floats
 from calibrank.scorers import InnerProduct, SavedModel
 from calibrank.tables import Index
-from calibrank.tabular.batch import Batch
+from calibrank.tabular.files import Batch
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 from calibrank.tabular.write import Probabilities, Scores, add_column
@@ -190,7 +190,7 @@ def test_the_table_itself_is_never_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("out", "to", "message"),
     [
-        ("out.txt", "p", r"out\.txt must end in \.parquet, \.pq, \.csv, .*, got \.txt\.$"),
+        ("out.txt", "p", r"out\.txt must end in \.parquet, \.pq, \.csv, .*, got \.txt\."),
         ("out.parquet", "x", "must not have a column x already. Name another with to."),
     ],
 )

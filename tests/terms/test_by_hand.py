@@ -5,14 +5,11 @@ import pytest
 
 import calibrank as cr
 from calibrank.maps import LevelTerm
-from calibrank.terms._averaged_curves import matching_level
-from calibrank.terms._blocks import NumberBlock, _hat_moments
 from calibrank.terms._design import Group
-from calibrank.terms._grouped_rows import GroupedRows
-from calibrank.terms._mixed_model import fit_mixed_model
-from calibrank.terms._segment_cells import SegmentCells
-from calibrank.terms.group import CONSTANT, GroupFit
-from calibrank.terms.level import Start, _Found
+from calibrank.terms._groups import GroupedRows, fit_mixed_model
+from calibrank.terms.group import CONSTANT, GroupFit, matching_level
+from calibrank.terms.level import LevelTable, SegmentCells, Start
+from calibrank.terms.rows import NumberBlock, _hat_moments
 
 SCORES = np.linspace(-2, 2, 40)
 LABELS = (np.arange(40) * 7 % 40 < np.arange(40)).astype(float)
@@ -74,10 +71,12 @@ def test_candidates_of_a_random_intercept_start_with_the_constant() -> None:
     np.testing.assert_allclose(constant.probabilities(SCORES), LABELS.mean())
 
 
-def found(keys: list[tuple[str, ...]], *changes: tuple[float, float]) -> _Found:
+def found(keys: list[tuple[str, ...]], *changes: tuple[float, float]) -> LevelTable:
     """Levels with an intercept and a slope each."""
     rest = np.zeros((4, len(keys)))
-    return _Found(keys, np.vstack([np.array(changes).reshape(len(keys), 2).T, rest]), center=0.0)
+    return LevelTable(
+        keys, np.vstack([np.array(changes).reshape(len(keys), 2).T, rest]), center=0.0
+    )
 
 
 def test_segments_start_from_their_parents() -> None:

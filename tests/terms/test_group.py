@@ -13,12 +13,9 @@ from calibrank.errors import FlatMapWarning
 from calibrank.export import to_sql
 from calibrank.maps import CandidateLoss, Selection
 from calibrank.registry import parse_model
-from calibrank.terms._averaged_curves import Curve, averaged
-from calibrank.terms._group_weights import capped_masses
-from calibrank.terms._grouped_rows import GroupedRows
-from calibrank.terms._mixed_model import _loss, fit_mixed_model, integrated
-from calibrank.terms._mixed_model import _Rows as ModelRows
-from calibrank.terms.group import GroupFit, _selection
+from calibrank.terms._groups import GroupedRows, _loss, capped_masses, fit_mixed_model, integrated
+from calibrank.terms._groups import _Rows as ModelRows
+from calibrank.terms.group import Curve, GroupFit, _averaged, _selection
 from tests import engines
 from tests.search_world import SHAPES, judged_pool
 
@@ -272,7 +269,7 @@ def test_candidates_are_weighted_by_their_distance_in_standard_errors() -> None:
     losses = {"best": (0.5, 0.0), "near": (0.51, 0.02), "far": (0.6, 0.02)}
     candidates = tuple([CandidateLoss(name, *each) for name, each in losses.items()])
     curves = {name: Curve(None, place, 0.0, 0.0) for place, name in enumerate(losses)}
-    average = averaged(curves, Selection("best", 5, candidates))
+    average = _averaged(curves, Selection("best", 5, candidates))
     # 0.5 standard errors: exp(-1 / 4); 5 of them: left out.
     assert average.weights == pytest.approx([1 / (1 + np.exp(-0.25)), 1 / (1 + np.exp(0.25))])
     assert [curve.intercept for curve in average.curves] == [0, 1]
@@ -293,7 +290,7 @@ def test_the_weight_is_the_likelihood_of_groups_and_not_of_rows(copies: int) -> 
     selection = _selection(losses, [np.full(4000, float(copies))])
     curves = {name: Curve(None, 0.0, 0.0, 0.0) for name in losses}
     ratio = np.exp((losses["best"][0].sum() - losses["other"][0].sum()) / copies)
-    weights = averaged(curves, selection).weights
+    weights = _averaged(curves, selection).weights
     assert (weights[1] / weights[0]) ** 2 == pytest.approx(ratio, rel=0.1)
     assert 0.1 < ratio < 0.9
 

@@ -7,9 +7,9 @@ from scipy.special import expit
 
 import calibrank as cr
 from calibrank.maps import LevelTerm, SmoothTerm
-from calibrank.terms import list_means, rows
-from calibrank.terms._blocks import NumberBlock, levels_of, with_slopes
+from calibrank.terms import rows
 from calibrank.terms._ridge import SDS
+from calibrank.terms.rows import NumberBlock, levels_of, with_slopes
 
 SHIFTS = {"NL": 1.0, "DE": -0.8, "BE": 0.3, "FR": 0.0}
 
@@ -347,17 +347,6 @@ def test_few_rows_stay_near_the_map_of_scores_alone() -> None:
         losses.append(-(truth * np.log(p) + (1 - truth) * np.log1p(-p)).mean(axis=1))
     excess = np.diff(losses).ravel()
     assert excess.mean() < 0.02
-
-
-def test_the_means_of_lists_keep_the_order_within_a_list() -> None:
-    scores, labels, columns, _ = world(4_000)
-    users = np.arange(4_000) // 10
-    means = {"age": list_means(columns["age"], users)}
-    fitted = (cr.Gaussian() + cr.Smooth("age")).fit(scores, labels, means)
-    probabilities = fitted.predict(scores, means)
-    for user in range(20):
-        own = users == user
-        assert (np.argsort(probabilities[own]) == np.argsort(scores[own])).all()
 
 
 @pytest.mark.parametrize("knots", [2, 3, np.int64(50)])

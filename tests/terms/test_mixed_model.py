@@ -7,15 +7,15 @@ from scipy.optimize import approx_fprime
 from scipy.special import expit
 from scipy.stats import norm
 
-from calibrank.terms import _mixed_model
-from calibrank.terms._mixed_model import fit_mixed_model, integrated
+from calibrank.terms import _groups
+from calibrank.terms._groups import fit_mixed_model, integrated
 
 RNG = np.random.default_rng(0)
 GROUP = np.repeat(np.arange(4), [1, 3, 8, 20])
 CURVE = RNG.normal(size=32)
 TOTAL = RNG.uniform(0.5, 2, 32)
 POSITIVE = TOTAL * (RNG.random(32) < expit(CURVE + np.array([2.0, -1.0, 0.5, 1.0])[GROUP]))
-ROWS = _mixed_model._Rows.of(CURVE, POSITIVE, TOTAL, GROUP)
+ROWS = _groups._Rows.of(CURVE, POSITIVE, TOTAL, GROUP)
 
 
 def likelihood(level: float, group: int, intercept: float, slope: float) -> float:
@@ -36,17 +36,15 @@ def test_levels_are_integrated_out(parameters: tuple[float, float, float]) -> No
             return float(value * norm.pdf(level, scale=spread))
 
         expected -= np.log(quad(density, -12 * spread, 12 * spread, points=[0.0])[0])
-    found, gradient = _mixed_model._loss(np.array(parameters), ROWS)
+    found, gradient = _groups._loss(np.array(parameters), ROWS)
     # Without the constants of the quadrature: sqrt(pi) per group.
     assert found == pytest.approx(expected - 4 * np.log(np.sqrt(np.pi)), abs=1e-5)
-    numerical = approx_fprime(
-        np.array(parameters), lambda at: _mixed_model._loss(at, ROWS)[0], 1e-6
-    )
+    numerical = approx_fprime(np.array(parameters), lambda at: _groups._loss(at, ROWS)[0], 1e-6)
     np.testing.assert_allclose(gradient, numerical, atol=1e-3)
 
 
 def test_modes_are_the_most_probable_levels() -> None:
-    mode, width = _mixed_model._modes(0.3 + CURVE, 1.5, ROWS)
+    mode, width = _groups._modes(0.3 + CURVE, 1.5, ROWS)
     for group in range(4):
 
         def value(level: float, n: int = group) -> float:
@@ -59,14 +57,14 @@ def test_modes_are_the_most_probable_levels() -> None:
 
 
 def test_modes_far_away_are_reached_in_short_steps() -> None:
-    mode, _ = _mixed_model._modes(CURVE - 30.0, 10.0, ROWS)
+    mode, _ = _groups._modes(CURVE - 30.0, 10.0, ROWS)
     assert mode.max() > 20
 
 
 def test_the_fit_has_no_gradient() -> None:
     model = fit_mixed_model(CURVE, POSITIVE, TOTAL, GROUP)
     parameters = np.array([model.intercept, model.slope, np.log(model.spread)])
-    np.testing.assert_allclose(_mixed_model._loss(parameters, ROWS)[1], 0, atol=1e-3)
+    np.testing.assert_allclose(_groups._loss(parameters, ROWS)[1], 0, atol=1e-3)
 
 
 def test_a_slope_is_not_negative() -> None:

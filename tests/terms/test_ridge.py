@@ -175,19 +175,6 @@ def test_marginal_likelihoods_of_a_group_are_those_of_all_numbers(
         np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("before", range(11))
-@pytest.mark.parametrize("peak", [0, 1, 4, 10])
-def test_the_highest_score_is_found_uphill(before: int, peak: int) -> None:
-    asked = []
-
-    def score(place: int) -> float:
-        asked.append(place)
-        return -abs(place - peak)
-
-    assert _ridge._highest(score, before) == (peak, abs(before - peak))
-    assert len(asked) == len(set(asked)) <= abs((before or 5) - peak) + 4
-
-
 @pytest.mark.parametrize("sd", [0.3, 1.0, 3.0])
 @pytest.mark.parametrize("at", [0.0, 0.4])
 def test_levels_of_few_rows_have_the_marginal_likelihood_of_an_integral(

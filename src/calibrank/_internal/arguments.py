@@ -169,12 +169,8 @@ def require_seed(seed: Any) -> None:
         return
     number = _as_integer(seed)
     if number is None or number < 0:
-        raise DataError(
-            "seed",
-            "be a whole number, 0 or more, or a numpy.random.Generator",
-            shown(seed),
-            "Use e.g. seed=0.",
-        )
+        rule = "be a whole number, 0 or more, or a numpy.random.Generator"
+        raise DataError("seed", rule, shown(seed), "Use e.g. seed=0.")
 
 
 def path_of(name: str, value: Any) -> Path:

@@ -6,7 +6,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from calibrank.errors import DataError
@@ -40,6 +40,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
             yield partial
         return
     target = Path(os.path.realpath(target))
+    is_new = not target.parent.exists()
     target.parent.mkdir(parents=True, exist_ok=True)
     _delete_abandoned(target)
     partial = _create_partial(target)
@@ -51,6 +52,9 @@ def atomic_path(target: Path) -> Iterator[Path]:
         _replace(partial, target)
     except BaseException:
         partial.unlink(missing_ok=True)
+        if is_new:
+            with suppress(OSError):  # another file is in it by now
+                target.parent.rmdir()
         raise
 
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, is_dataclass, replace
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 from calibrank._internal.arguments import shown
 from calibrank.errors import DataError
 
+_NEWER = "If a newer calibrank wrote it, upgrade calibrank"
 Record = TypeVar("Record")
 Kind = TypeVar("Kind")
 
@@ -31,6 +32,34 @@ def digest_of_rows(*columns: Any) -> str:
     table = np.column_stack([np.asarray(column, dtype=np.float64) for column in columns])
     ordered = table[np.lexsort(table.T[::-1])]
     return "sha256:" + hashlib.sha256(np.ascontiguousarray(ordered).tobytes()).hexdigest()
+
+
+_HASHES = 128
+_MOST_REPEATED = 0.1
+
+
+def sketch_of_rows(*columns: Any, within: Sequence[int] | None = None) -> tuple[int, ...]:
+    """The smallest hashes of rows of numbers: those of a part are found in those of the whole.
+
+    Empty if more than a tenth of the first column is repeated: equal rows are then chance. With
+    `within`, a sketch of other rows, all hashes that are small enough to be in it.
+    """
+    rows = [np.asarray(column, dtype=np.float64) for column in columns]
+    if within is None and len(np.unique(rows[0])) < (1 - _MOST_REPEATED) * len(rows[0]):
+        return ()
+    mixed = np.zeros(len(rows[0]), dtype=np.uint64)
+    for row in rows:
+        # The finalizer of SplitMix64; adding 0 makes -0 and 0 equal.
+        mixed = (mixed ^ (row + 0.0).view(np.uint64)) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
+    # Readers of JSON in other languages keep 53 bits of a number.
+    found = np.unique(mixed >> np.uint64(11))
+    if within is None:
+        found = found[:_HASHES]
+    elif len(within) == _HASHES:
+        found = found[found <= within[-1]]
+    return tuple(found.tolist())
 
 
 LARGEST_DOCUMENT = 2**28
@@ -104,12 +133,9 @@ class Fields:
         for name in self.values:
             if name not in names:
                 otherwise = self.remedy[:1].lower() + self.remedy[1:]
-                raise DataError(
-                    self.where,
-                    f"hold only {', '.join(names)}",
-                    f"field {shown(name)}",
-                    (f"If a newer calibrank wrote it, upgrade calibrank; otherwise {otherwise}"),
-                )
+                rule = f"hold only {', '.join(names)}"
+                remedy = f"{_NEWER}; otherwise {otherwise}"
+                raise DataError(self.where, rule, f"field {shown(name)}", remedy)
 
     def holds(self, name: str) -> bool:
         """Whether an optional field is present; files of older versions lack the newer ones."""
@@ -151,9 +177,13 @@ class Fields:
         self.only(*[each.name for each in own])
         given = {}
         for each in own:
-            if each.default is MISSING or each.name in self.values:
+            is_required = each.default is MISSING and each.default_factory is MISSING
+            if is_required or each.name in self.values:
                 given[each.name] = self._typed(each.name, hints[each.name])
-        return kind(**given)
+        try:
+            return kind(**given)
+        except DataError as error:
+            raise error.within(self.where) from None
 
     def _typed(self, name: str, hint: Any) -> Any:
         return self._as(name, self._get(name), hint)
@@ -169,7 +199,12 @@ class Fields:
             return kind.from_fields(fields) if issubclass(kind, Saved) else fields.build(kind)
         if get_origin(hint) is tuple:
             return self._tuple(name, value, arguments)
-        description, _, is_valid = _SCALARS[hint]
+        if get_origin(hint) is dict:
+            entries = self._object(name, value).values.items()
+            return {key: self._as(f"{name}, {key}", each, arguments[1]) for key, each in entries}
+        if hint is Any:
+            return value
+        description, _, is_valid = _SCALARS.get(hint, _UNKNOWN)
         if not is_valid(value):
             raise self._wrong(name, description, value)
         return hint(value)
@@ -231,12 +266,8 @@ def kind_of(fields: Fields, kinds: Mapping[str, Kind], tag: str = "kind") -> Kin
     """The kind that an object is of."""
     name = fields.text(tag)
     if name not in kinds:
-        raise DataError(
-            f"{fields.where}, {tag}",
-            f"be one of {', '.join(kinds)}",
-            f"{name!r}",
-            "If a newer calibrank wrote it, upgrade calibrank.",
-        )
+        rule = f"be one of {', '.join(kinds)}"
+        raise DataError(f"{fields.where}, {tag}", rule, f"{name!r}", f"{_NEWER}.")
     return kinds[name]
 
 
@@ -283,19 +314,17 @@ def _is_list_of(is_valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda values: isinstance(values, list) and all(map(is_valid, values))
 
 
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
 # How a type of an annotation is named, alone and in a list, and which values it has.
 _SCALARS: dict[Any, tuple[str, str, Callable[[Any], bool]]] = {
     str: ("a string", "strings", _is_text),
-    bool: ("true or false", "booleans", _is_flag),
+    bool: ("true or false", "booleans", lambda value: isinstance(value, bool)),
     int: ("a whole number, 0 or more", "whole numbers, 0 or more", _is_count),
     float: ("a finite number", "finite numbers", _is_number),
     tuple[str, ...]: ("a list of strings", "lists of strings", _is_list_of(_is_text)),
     tuple[float, ...]: ("a list of numbers", "lists of numbers", _is_list_of(_is_number)),
 }
+# A field of any other type can only have its default.
+_UNKNOWN = ("left out", "", lambda _: False)
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

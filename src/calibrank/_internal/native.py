@@ -68,17 +68,6 @@ def _of_many(scores: Floats, program: bytes) -> Floats | None:
     return result if all(in_threads(in_rows, row_slices(len(flat)))) else None
 
 
-def scalar_probability() -> Callable[[float, bytes], float]:
-    """The function of one valid score and a packed map: the same digits as `probabilities`."""
-    function: Callable[[float, bytes], float] = loops.probability_of_score
-    return function
-
-
-def mark_present(values: npt.NDArray[Any], low: int, present: npt.NDArray[np.bool_]) -> None:
-    """Set `present[value - low]` of every value of a contiguous array of int32 or int64."""
-    loops.mark_present(values, low, present)
-
-
 def look_up(values: npt.NDArray[Any], low: int, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """`table[value - low]` of every value; integers from `low` on, in a table of int32."""
     if not READY or values.dtype not in (np.int32, np.int64):

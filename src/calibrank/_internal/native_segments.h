@@ -171,7 +171,7 @@ METHOD(find_texts, "ltltuI", a) {
     return NULL;
 }
 
-/* Bins of the score per segment; `summary/_segment_native.py` has the same number. */
+/* Bins of the score per segment; `summary/_cells.py` has the same number. */
 #define SEGMENT_BINS ((size_t)64)
 
 /* Few enough rows that all cells prefetched for them stay in the second-level cache. */
@@ -256,7 +256,7 @@ struct segments {
 FIND_CELLS(find_cells_float32, float)
 FIND_CELLS(find_cells_float64, double)
 
-/* Add rows to sums by segment, as in `summary/_segment_cells.py`:
+/* Add rows to sums by segment, as in `summary/_cells.py`:
      cells       positive, total, total * score, by segment and bin of the score
      by_segment  positive^2, total^2, rows
    An error, in the middle of the work, if a number is out of range. */

@@ -52,20 +52,6 @@ def read_arrays(path: Path, largest: int) -> Arrays:
 
     Anything else raises a `ValueError` that says what is wrong with it.
     """
-    arrays = _read_zip(path, largest, is_stored=True)
-    _check_digest(arrays)
-    return arrays
-
-
-def read_compressed(path: Path, largest: int) -> Arrays:
-    """Read a file of `np.savez_compressed` that unpacks to at most `largest` bytes.
-
-    Anything else raises a `ValueError`. The zip format's own checksums detect damage.
-    """
-    return _read_zip(path, largest, is_stored=False)
-
-
-def _read_zip(path: Path, largest: int, *, is_stored: bool) -> Arrays:
     # Slow to import, and seldom needed.
     import zlib  # noqa: PLC0415  (see above)
     from zipfile import BadZipFile, ZipFile  # noqa: PLC0415  (see above)
@@ -75,31 +61,28 @@ def _read_zip(path: Path, largest: int, *, is_stored: bool) -> Arrays:
         raise ValueError(f"it has {size:,} bytes, more than the {largest:,} that one can have")
     try:
         with ZipFile(io.BytesIO(path.read_bytes())) as file:
-            if is_stored:
-                _require_stored(file)
-            return _read_members(file, largest)
+            arrays = _read_members(file)
     # What zipfile raises about damaged, encrypted or unknown kinds of files.
     except (BadZipFile, EOFError, NotImplementedError, RuntimeError, OSError, zlib.error) as error:
         raise ValueError(str(error) or "it ends too early") from None
+    digest = arrays.pop(_DIGEST, None)
+    if digest is None:
+        raise ValueError("it holds no digest")
+    if str(digest) != _digest(arrays):
+        raise ValueError("it does not match its digest: it was changed after it was saved")
+    return arrays
 
 
-def _read_members(file: ZipFile, largest: int) -> Arrays:
+def _read_members(file: ZipFile) -> Arrays:
     arrays: Arrays = {}
-    size = sum(member.file_size for member in file.infolist())
-    if size > largest:
-        raise ValueError(f"it unpacks to {size:,} bytes, more than the {largest:,} allowed")
     for member in file.infolist():
         name = member.filename.removesuffix(_SUFFIX)
         if name in arrays or name == member.filename:
             raise ValueError(f"it holds {member.filename!r} where one array of each name is due")
+        if member.compress_type != 0 or member.compress_size != member.file_size:
+            raise ValueError(f"{name} is compressed")
         arrays[name] = _parse(name, file.read(member))
     return arrays
-
-
-def _require_stored(file: ZipFile) -> None:
-    for member in file.infolist():
-        if member.compress_type != 0 or member.compress_size != member.file_size:
-            raise ValueError(f"{member.filename.removesuffix(_SUFFIX)} is compressed")
 
 
 def _parse(name: str, content: bytes) -> npt.NDArray[Any]:
@@ -116,14 +99,6 @@ def _parse(name: str, content: bytes) -> npt.NDArray[Any]:
         raise ValueError(f"{name} has another size than its header says")
     # A copy: an array over the bytes of the file could not be written to.
     return np.frombuffer(content, dtype, offset=end).reshape(shape).copy()
-
-
-def _check_digest(arrays: Arrays) -> None:
-    digest = arrays.pop(_DIGEST, None)
-    if digest is None:
-        raise ValueError("it holds no digest")
-    if str(digest) != _digest(arrays):
-        raise ValueError("it does not match its digest: it was changed after it was saved")
 
 
 def _digest(arrays: Arrays) -> str:

@@ -31,14 +31,6 @@ class Range:
     def high(self) -> float:
         return float(self.interval[1:-1].split(", ")[1])
 
-    @property
-    def excludes_low(self) -> bool:
-        return self.interval[0] == "("
-
-    @property
-    def excludes_high(self) -> bool:
-        return self.interval[-1] == ")"
-
     def holds(self, values: Any) -> Any:
         """Whether each value is valid; NaN never is.
 
@@ -47,8 +39,8 @@ class Range:
         """
         # A bound is converted to the type of the values. In float32 the smallest positive float64
         # would become 0 and the largest one infinity, so open ends are strict comparisons.
-        above = values > self.low if self.excludes_low else values >= self.low
-        below = values < self.high if self.excludes_high else values <= self.high
+        above = values > self.low if self.interval[0] == "(" else values >= self.low
+        below = values < self.high if self.interval[-1] == ")" else values <= self.high
         return above & below
 
     def as_rule(self) -> str:
@@ -57,7 +49,7 @@ class Range:
             return f"lie in {self.interval}"
         if self.low == -math.inf:
             return "be a finite number"
-        bound = f"above {self.low:g}" if self.excludes_low else f"{self.low:g} or more"
+        bound = f"above {self.low:g}" if self.interval[0] == "(" else f"{self.low:g} or more"
         return f"be a finite number, {bound}"
 
 
@@ -83,7 +75,7 @@ class ColumnRule(Range):
         """What a value must be that is not valid."""
         if not 0 < value < self.smallest:
             return self.statement
-        zero = "" if self.excludes_low else "0 or "
+        zero = "" if self.interval[0] == "(" else "0 or "
         return f"be {zero}at least {self.smallest:g}"
 
 
@@ -99,7 +91,7 @@ COLUMN_RULES = {
     "label": ColumnRule(
         "[0, 1]",
         "be 0 or 1",
-        "Turn ratings into likes first, e.g. labels = ratings > 3 (or counts > 0).",
+        "Turn ratings into likes first, e.g. labels = ratings > 3 (or counts > 0, seconds > 30).",
         only_ends=True,
     ),
     "propensity": ColumnRule(
@@ -134,29 +126,10 @@ COLUMN_RULES = {
 }
 """Rules by the role that a column plays."""
 
-# The largest rating of common scales; larger labels are counts or durations.
-_LARGEST_RATING = 10
-
 _MISSING_LABEL = "Drop rows whose label is missing, or use 0 if no label means no preference."
-_SIGNED_LABEL = "Turn labels of -1 and 1 into 0 and 1: labels > 0."
-_COUNT = "Turn counts into likes first, e.g. labels = counts > 0 (or seconds > 30)."
-_SECONDS = "Turn seconds (dwell or watch time) into likes first, e.g. labels = seconds > 30."
 
 
-def remedy_for(role: str, value: float, largest: float | None = None) -> str:
-    """What to do about an invalid value of a column, if `largest` is the largest one in it.
-
-    Only the wording of an error depends on what the values look like, never a result.
-    """
-    if role != "label":
-        return COLUMN_RULES[role].remedy
-    if math.isnan(value):
-        return _MISSING_LABEL
-    if value == -1:
-        return _SIGNED_LABEL
-    size = value if largest is None or math.isnan(largest) else max(value, largest)
-    if not _LARGEST_RATING < size < math.inf:
-        return COLUMN_RULES[role].remedy
-    # Counts are whole; a duration seldom is.
-    is_whole = float(value).is_integer() and float(size).is_integer()
-    return _COUNT if is_whole else _SECONDS
+def remedy_for(role: str, value: float) -> str:
+    """What to do about an invalid value of a column."""
+    is_missing_label = role == "label" and math.isnan(value)
+    return _MISSING_LABEL if is_missing_label else COLUMN_RULES[role].remedy

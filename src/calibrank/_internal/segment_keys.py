@@ -92,7 +92,7 @@ def _present(array: Integers, low: int, high: int) -> Mask:
         return is_present
     values = np.require(array, requirements=["C", "ALIGNED"])
     slices = row_slices(len(values)) if len(values) > _THREADS_FROM else [slice(0, len(values))]
-    in_threads(lambda rows: native.mark_present(values[rows], low, is_present), slices)
+    in_threads(lambda rows: native.loops.mark_present(values[rows], low, is_present), slices)
     return is_present
 
 
@@ -133,12 +133,9 @@ def names_of(what: str, frame: Any, name: str = "country") -> list[str]:
     for attribute in ("column_names", "columns"):
         if hasattr(frame, attribute):
             return list(getattr(frame, attribute))
-    raise DataError(
-        what,
-        "be a mapping of column names to values or a dataframe",
-        type(frame).__name__,
-        f"For example {what}={{{name!r}: [...]}}.",
-    )
+    rule = "be a mapping of column names to values or a dataframe"
+    remedy = f"For example {what}={{{name!r}: [...]}}."
+    raise DataError(what, rule, type(frame).__name__, remedy)
 
 
 def _text(name: str, value: Any) -> str | None:
@@ -161,12 +158,8 @@ def _text(name: str, value: Any) -> str | None:
 
 
 def _not_a_segment(name: str, found: str) -> DataError:
-    return DataError(
-        f"column {name!r}",
-        "hold text, whole numbers or booleans",
-        found,
-        ("Put other numbers into groups first, such as quantiles, and write dates as text."),
-    )
+    remedy = "Put other numbers into groups first, such as quantiles, and write dates as text."
+    return DataError(f"column {name!r}", "hold text, whole numbers or booleans", found, remedy)
 
 
 def leaves_of(columns: Sequence[Encoded]) -> tuple[Integers, list[Key]]:
@@ -201,8 +194,7 @@ def find_nodes(numbers: Mapping[Key, int], columns: Sequence[Encoded]) -> Indice
     """The node of each row: the number of the longest key that matches it, 0 without any."""
     places, leaves = leaves_of(columns)
     nodes = [_node_of(leaf, numbers) for leaf in leaves]
-    found: Indices = np.array(nodes, dtype=np.intp)[places]
-    return found
+    return np.array(nodes, dtype=np.intp)[places]
 
 
 def _node_of(leaf: Key, numbers: Mapping[Key, int]) -> int:

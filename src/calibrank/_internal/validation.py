@@ -76,62 +76,27 @@ def floats(name: str, values: Numbers) -> Floats:
         ) from None
     if array.dtype in (np.float32, np.float64):
         return array
-    if array.dtype.kind in _NOT_NUMBERS:
-        raise _not_numbers(name, _NOT_NUMBERS[array.dtype.kind], array)
-    return _from_objects(name, array) if array.dtype.kind == "O" else array.astype(np.float64)
-
-
-# What NumPy's kinds of types hold that are not real numbers.
-_NOT_NUMBERS = {
-    "U": "text",
-    "S": "bytes",
-    "M": "dates",
-    "m": "durations",
-    "c": "complex numbers",
-    "V": "records",
-}
-
-
-def _not_numbers(name: str, kind: str, array: npt.NDArray[Any]) -> DataError:
-    example = f" such as {_example(array)}" if array.size else ""
-    return DataError(name, "be real numbers", f"{kind}{example}", "Convert it to numbers first.")
-
-
-def _example(array: npt.NDArray[Any]) -> str:
-    """The first value as Python writes it: `1` says more than `np.str_('1')`."""
-    first = array.ravel()[0]
-    if array.dtype.kind in "USc":
-        return shown(first.item())
-    return shown(str(first)).strip("'")
+    if array.dtype.kind in "biuf":
+        return array.astype(np.float64)
+    return _from_objects(name, array.astype(object))
 
 
 def _from_objects(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Python objects, as columns of dataframes are, as numbers."""
+    """Python objects, as columns of dataframes are, as numbers; NumPy would parse text."""
     if array.ndim == 0:
         raise _not_a_column(name, array)
-    # NumPy would parse text.
-    text = next((value for value in array.flat if isinstance(value, str | bytes)), None)
-    if text is not None:
-        raise _not_numbers(name, "text", np.array([text]))
+    for value in array.flat:
+        is_number = hasattr(value, "__float__") and not isinstance(value, str | bytes)
+        if not is_number and not is_missing(value):
+            raise DataError(name, "be real numbers", shown(value), "Convert it to numbers first.")
     try:
         return array.astype(np.float64)
     except OverflowError:
         raise DataError(
             name, "be real numbers", "an integer beyond the largest float", "Rescale it."
         ) from None
-    except (TypeError, ValueError):
-        strange = (value for value in array.flat if value is not None and not _is_number(value))
-        odd = next(strange, array.flat[0])
-        raise DataError(
-            name,
-            "be real numbers",
-            f"a value of type {type(odd).__name__}",
-            "Pass one number per row.",
-        ) from None
-
-
-def _is_number(value: object) -> bool:
-    return hasattr(value, "__float__")
+    except (TypeError, ValueError):  # pandas' missing value, or arrays among numbers
+        raise DataError(name, "be one number per row", "other objects", "Convert it.") from None
 
 
 def _not_a_column(name: str, array: npt.NDArray[Any]) -> DataError:
@@ -165,12 +130,8 @@ def _require_shape(name: str, array: npt.NDArray[Any], rows: int | None) -> None
 
 def wrong_length(name: str, values: int, rows: int) -> DataError:
     """The error about a column that has more or fewer values than the others."""
-    return DataError(
-        name,
-        "have one value per row",
-        f"{values} values for {rows} rows",
-        "Pass columns of the same rows.",
-    )
+    found = f"{values} values for {rows} rows"
+    return DataError(name, "have one value per row", found, "Pass columns of the same rows.")
 
 
 def ids(name: str, values: IdsLike, rows: int | None = None) -> Ids:
@@ -185,7 +146,7 @@ def ids(name: str, values: IdsLike, rows: int | None = None) -> Ids:
         remedy = "Read the ids as integers or as strings: other decimals are not exact."
         require(_is_exact, name, "be whole and below 2^53 if they are decimals", array, remedy)
     elif array.dtype.kind == "M":
-        _require_ids(_is_time, name, array)
+        _require_ids(lambda values: ~np.isnat(values), name, array)
     elif array.dtype.kind not in "biuUS":
         raise DataError(
             name, "be ids (integers or strings)", f"{array.dtype} values", "Convert them."
@@ -242,10 +203,6 @@ def _is_exact(values: Ids) -> Mask:
     return (np.abs(values) < 2**53) & (values == np.trunc(values))
 
 
-def _is_time(values: Ids) -> Mask:
-    return ~np.isnat(values)
-
-
 def _as_int64(array: Ids) -> Ids:
     """Unsigned integers as signed ones where they fit: comparing the two would round them."""
     if array.dtype.kind != "u":
@@ -272,15 +229,10 @@ def is_missing(value: Any) -> bool:
 
 def row_numbers(name: str, values: Ids, size: int) -> Indices:
     """Require ids that are row numbers of a table with `size` rows."""
+    rule, remedy = f"be numbers below {size}", "Recode the ids."
     if values.dtype.kind not in "iu":
-        raise DataError(
-            name, f"be numbers below {size}", f"{values.dtype} values", "Recode the ids."
-        )
-
-    def is_row(rows: Ids) -> Mask:
-        return (rows >= 0) & (rows < size)
-
-    require(is_row, name, f"be numbers below {size}", values, "Recode the ids.")
+        raise DataError(name, rule, f"{values.dtype} values", remedy)
+    require(lambda rows: (rows >= 0) & (rows < size), name, rule, values, remedy)
     return values.astype(np.intp)
 
 
@@ -289,12 +241,12 @@ def require(
     name: str,
     statement: str | Callable[[float], str],
     values: npt.NDArray[Any],
-    remedy: str | Callable[[float, float], str],
+    remedy: str | Callable[[float], str],
 ) -> None:
     """Raise a `DataError` about the first row where `rule` is false.
 
     `statement` words the rule: it completes the sentence "<name> must ...". It may depend on the
-    invalid value, and the remedy on that and the largest one.
+    invalid value, and so may the remedy.
     """
     flat = values.reshape(-1)
     block = _GPU_BLOCK if on_gpu(flat) else _BLOCK
@@ -308,7 +260,7 @@ def require(
     count = f" in {invalid:,} rows, the first" if invalid > 1 else ""
     # Ids may be anything; rules of columns, which word themselves, are about numbers.
     words = statement if isinstance(statement, str) else statement(float(flat[row]))
-    advice = remedy if isinstance(remedy, str) else remedy(float(flat[row]), float(flat.max()))
+    advice = remedy if isinstance(remedy, str) else remedy(float(flat[row]))
     raise DataError(name, words, f"{flat[row]}{count}", advice, row)
 
 
@@ -363,8 +315,7 @@ def probability_column(probabilities: Numbers, rows: int | None = None) -> Float
 
 def add_up(bins: Integers, masses: Floats | None, size: int = 0) -> Floats:
     """Sum the masses in each bin, from bin 0 on; without masses, count the rows."""
-    sums: npt.NDArray[np.float64] = np.bincount(bins, masses, size).astype(np.float64, copy=False)
-    return sums
+    return np.bincount(bins, masses, size).astype(np.float64, copy=False)
 
 
 def starts_of(ordered: npt.NDArray[Any]) -> Mask:

@@ -3,10 +3,10 @@
 No library is imported before one of its models is passed in, and most are never imported.
 """
 
-from calibrank.adapters.lists import Recommendations, from_lists, from_nested
+from calibrank.adapters.lists import Recommendations, from_lists
 from calibrank.adapters.outputs import Distance, Margin, Outputs, Probability
 from calibrank.adapters.pair_model import PairModel
-from calibrank.adapters.recommenders import Cornac, Implicit, LensKit, RecBole, SparkALS, flatten
+from calibrank.adapters.recommenders import Implicit, LensKit, RecBole
 from calibrank.adapters.retrieval import (
     Cutoff,
     haystack_component,
@@ -16,7 +16,6 @@ from calibrank.adapters.retrieval import (
 from calibrank.adapters.row_models import CrossEncoder, Ranker
 
 __all__ = [
-    "Cornac",
     "CrossEncoder",
     "Cutoff",
     "Distance",
@@ -29,10 +28,7 @@ __all__ = [
     "Ranker",
     "RecBole",
     "Recommendations",
-    "SparkALS",
-    "flatten",
     "from_lists",
-    "from_nested",
     "haystack_component",
     "langchain_compressor",
     "llamaindex_postprocessor",

@@ -31,29 +31,22 @@ class ProbabilityCutoff:
 
     def run(self, documents: Any) -> dict[str, Any]:
         """Return the documents that reach the threshold, the highest probability first."""
-        missing = [document.id for document in documents if document.score is None]
-        if missing:
-            raise DataError(
-                "documents", "have scores", f"none for {missing[0]!r}", "Rank them first."
-            )
-        result = []
-        metadata = [document.meta for document in documents]
         scores = [document.score for document in documents]
-        for place, probability in self.cutoff.kept(scores, metadata):
-            document = documents[place]
-            meta = {**document.meta, PROBABILITY: probability, "score": document.score}
-            result.append(replace(document, meta=meta, score=probability))
-        return {"documents": result}
+        metadata = [document.meta for document in documents]
+        return {"documents": self.cutoff.cut(documents, scores, metadata, _copied)}
 
     def to_dict(self) -> dict[str, Any]:
         """The component as Haystack saves it."""
-        saved: dict[str, Any] = _haystack.default_to_dict(self, **init_parameters(self.cutoff))
-        return saved
+        return _haystack.default_to_dict(self, **init_parameters(self.cutoff))
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Any:
         """The component as it was saved."""
         return _haystack.default_from_dict(cls, saved)
+
+
+def _copied(document: Any, new: dict[str, float]) -> Any:
+    return replace(document, meta={**document.meta, **new}, score=new[PROBABILITY])
 
 
 def init_parameters(cutoff: Cutoff) -> dict[str, Any]:

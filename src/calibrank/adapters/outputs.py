@@ -14,6 +14,7 @@ from calibrank._internal.logit import logit
 from calibrank._internal.validation import (
     LARGEST_SCORE,
     Floats,
+    Ids,
     IdsLike,
     Numbers,
     column,
@@ -21,7 +22,7 @@ from calibrank._internal.validation import (
     ids,
     require,
 )
-from calibrank.errors import ClippedScoresWarning, DataError, DroppedRowsWarning
+from calibrank.errors import DataError, DroppedRowsWarning
 from calibrank.tables import ScoreTable
 
 _PROBABILITY_REMEDY = (
@@ -110,10 +111,9 @@ def _is_inside(values: Floats) -> npt.NDArray[np.bool_]:
     return (values > 0) & (values < 1)
 
 
-# A continuous score repeats its extremes in a row or two, not in more than 5% of the rows.
-_TIED_FRACTION = 0.05
-# Below this count, ties at an extreme are common by chance in small tables.
-_FEWEST_TIED = 20
+def ids_or_numbers(name: str, given: IdsLike | None, rows: int) -> Ids:
+    """The ids of rows, by default their numbers."""
+    return np.arange(rows) if given is None else ids(name, given, rows)
 
 
 def make_score_table(
@@ -126,7 +126,7 @@ def make_score_table(
 ) -> ScoreTable:
     """A score table of the rows that have a score.
 
-    Warns the caller of the function that calls it about dropped rows and clipped scores.
+    Warns the caller of the function that calls it about dropped rows.
     """
     rows = len(scores)
     scored = is_score(scores)
@@ -145,7 +145,6 @@ def make_score_table(
             DroppedRowsWarning,
             stacklevel=3,
         )
-    _warn_if_clipped(scores[scored])
     return ScoreTable(
         ids("users", users, rows)[scored],
         ids("items", items, rows)[scored],
@@ -154,19 +153,3 @@ def make_score_table(
         None if propensity is None else column("propensity", propensity, rows)[scored],
         None if weights is None else column("weights", weights, rows)[scored],
     )
-
-
-def _warn_if_clipped(scores: Floats) -> None:
-    """Warn if more than one row in twenty has exactly the lowest or exactly the highest score."""
-    for name, extreme in (("lowest", scores.min()), ("highest", scores.max())):
-        count = int(np.count_nonzero(scores == extreme))
-        is_constant = count == len(scores)
-        is_frequent = count >= _FEWEST_TIED and count > _TIED_FRACTION * len(scores)
-        if is_frequent and not is_constant:
-            warnings.warn(
-                f"{count:,} of {len(scores):,} rows have the {name} score, {extreme:.6g}. If the "
-                "model clips (as with ratings), ask it for unclipped scores: differences beyond "
-                "the limit are lost. Isotonic() fits such ties best.",
-                ClippedScoresWarning,
-                stacklevel=4,
-            )

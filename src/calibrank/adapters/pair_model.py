@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._internal.validation import Floats, Ids, IdsLike, Indices, Mask, ids
-from calibrank.adapters.ids import History
-from calibrank.adapters.lists import PaddedLists, Recommendations, calibrated
+from calibrank._internal.validation import Floats, Ids, IdsLike, ids
+from calibrank.adapters.lists import Entries, Recommendations, calibrated
 from calibrank.adapters.outputs import Outputs, make_score_table
-from calibrank.data.negatives import Positives, draw_negatives
+from calibrank.data.splits import Positives, draw_negatives
 from calibrank.errors import DataError, DroppedRowsWarning
 from calibrank.maps import CalibrationMap
-from calibrank.propensity.propensity import FittedPropensity
+from calibrank.propensity import FittedPropensity
 from calibrank.tables import Frame, Index, Interactions, ScoreTable, as_interactions
 
 # Negatives per positive: the sampling noise of the negatives is then small beside that of the
@@ -54,7 +53,11 @@ class UnseenPairs:
             )
         n_negatives = max(_NEGATIVES_PER_POSITIVE * len(held), _FEWEST_NEGATIVES)
         n_negatives = min(n_negatives, n_others)
-        negative_users, negative_items = _draw(positives, n_negatives, rng)
+        # A user is drawn in proportion to its other items, then one of these uniformly.
+        owners = positives.cells // positives.n_items
+        left = positives.n_items - np.bincount(owners, minlength=positives.n_users)
+        negative_users = rng.choice(positives.n_users, n_negatives, p=left / left.sum())
+        negative_items = draw_negatives(positives, negative_users, rng)
         counts = [len(held), len(negative_users)]
         pairs = Interactions(
             users.names[np.concatenate([held.users, negative_users])],
@@ -83,21 +86,10 @@ def _with_row_numbers(log: Interactions, users: Index, items: Index) -> Interact
     return Interactions(user_rows, item_rows, log.labels, len(users), len(items))
 
 
-def _draw(positives: Positives, count: int, rng: np.random.Generator) -> tuple[Indices, Indices]:
-    """Pairs drawn uniformly, with replacement, from those that are not positive."""
-    n_positives = np.bincount(positives.cells // positives.n_items, minlength=positives.n_users)
-    n_others = positives.n_items - n_positives
-    # A user is drawn in proportion to its other items, then one of these uniformly.
-    users = rng.choice(positives.n_users, count, p=n_others / n_others.sum())
-    return users, draw_negatives(positives, users, rng)
-
-
 class PairModel(ABC):
     """A trained model that scores pairs of user and item ids."""
 
     outputs: Outputs
-    history: History = History.of(None)
-    """Pairs to leave out of recommendations, where the model does not do so itself."""
 
     def score(self, users: IdsLike, items: IdsLike) -> Floats:
         """One score per pair, on the scale to calibrate; NaN where the model has none."""
@@ -125,7 +117,16 @@ class PairModel(ABC):
         pairs = as_interactions(validation)
         unseen = None
         if train is not None:
-            _warn_of_dislikes(pairs)
+            n_dislikes = len(pairs) - int(np.count_nonzero(pairs.labels))
+            if n_dislikes:
+                warnings.warn(
+                    f"{n_dislikes:,} validation rows with label 0 are left out: with a train log, "
+                    "negatives are sampled from unobserved pairs. To keep dislikes, leave train "
+                    "out and fit on score_table(validation, propensity=Exposure().fit(log))"
+                    ".impressions().",
+                    DroppedRowsWarning,
+                    stacklevel=2,
+                )
             unseen = UnseenPairs.of(pairs, as_interactions(train), seed)
             pairs = unseen.pairs
         observed = None if propensity is None else propensity.predict(pairs.users, pairs.items)
@@ -145,9 +146,7 @@ class PairModel(ABC):
         checked = ids("users", users)
         if k < 1:
             raise DataError("k", "be 1 or more", k)
-        lists = self._lists(checked, k)
-        hidden = self._hidden(checked, lists)
-        result = calibrated(fitted, checked, lists, self.outputs, columns, hidden, k)
+        result = calibrated(fitted, checked, self._lists(checked, k), self.outputs, columns, k)
         n_users = len(np.unique(checked))
         n_missing = n_users - len(np.intersect1d(checked, result.users))
         if n_missing:
@@ -159,25 +158,9 @@ class PairModel(ABC):
             )
         return result
 
-    def _hidden(self, users: Ids, lists: PaddedLists) -> Mask:
-        """Filled slots that must not be shown, such as history."""
-        return self.history.hidden(users, lists.items)
-
     @abstractmethod
     def _score(self, users: Ids, items: Ids) -> Floats: ...
 
     @abstractmethod
-    def _lists(self, users: Ids, k: int) -> PaddedLists: ...
-
-
-def _warn_of_dislikes(validation: Interactions) -> None:
-    """Warn that shown pairs that were not liked become unobserved pairs."""
-    n_dislikes = len(validation) - int(np.count_nonzero(validation.labels))
-    if n_dislikes:
-        warnings.warn(
-            f"{n_dislikes:,} validation rows with label 0 are left out: with a train log, "
-            "negatives are sampled from unobserved pairs. To keep dislikes, leave train out and "
-            "fit on score_table(validation, propensity=Exposure().fit(log)).impressions().",
-            DroppedRowsWarning,
-            stacklevel=3,
-        )
+    def _lists(self, users: Ids, k: int) -> Entries:
+        """The best items of each user that are not history."""

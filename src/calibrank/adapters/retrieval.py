@@ -8,20 +8,20 @@ of a sigmoid are `Probability()`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from calibrank._internal.arguments import instance, real, text
+from calibrank._internal.arguments import instance, real
 from calibrank._internal.validation import Floats
 from calibrank.adapters.lists import with_ranks
-from calibrank.adapters.outputs import DECLARED, Margin, Outputs
+from calibrank.adapters.outputs import DECLARED, Margin, Outputs, to_numpy
 from calibrank.adapters.row_models import CrossEncoder
 from calibrank.errors import CalibrankError, DataError, ScoreShiftWarning
-from calibrank.maps import CalibrationMap, FitRecord
+from calibrank.maps import CalibrationMap
 from calibrank.maps.score_shift import LARGEST_OUTSIDE, ScoreComparison
 
 PROBABILITY = "probability"
@@ -33,32 +33,6 @@ Kept: TypeAlias = tuple[int, float]
 
 # A list or two of scores outside the range of the fit proves nothing.
 _FEWEST_SCORES = 100
-
-
-class _RangeCheck:
-    """Warns once if many scores lie outside the range of the fit, as after a change of the model.
-
-    Where in the range they lie is not compared: pipelines see the top of each list.
-    """
-
-    def __init__(self, record: FitRecord) -> None:
-        self.comparison = ScoreComparison(record)
-        self.has_warned = False
-
-    def add(self, scores: Floats) -> None:
-        if self.has_warned:
-            return
-        self.comparison.add(scores[~np.isnan(scores)])
-        outside = self.comparison.outside
-        if self.comparison.rows >= _FEWEST_SCORES and outside > LARGEST_OUTSIDE:
-            self.has_warned = True
-            message = (
-                f"{outside:.0%} of {self.comparison.rows:,} scores lie outside the range that the "
-                "map was fitted on. If the model changed, fit a new map. With Probability(), "
-                "scores are log odds: the map must have been fitted on these too."
-            )
-            # From here: kept, the pipeline's method, and then the pipeline.
-            warnings.warn(message, ScoreShiftWarning, stacklevel=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +52,39 @@ class Cutoff:
     fitted: CalibrationMap
     outputs: Outputs = field(default_factory=Margin)
     threshold: float = 0.0
-    _range: _RangeCheck = field(init=False, repr=False, compare=False)
+    _comparison: ScoreComparison | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         instance("fitted", self.fitted, CalibrationMap, "Read one with calibrank.load.")
         instance("outputs", self.outputs, Outputs, DECLARED)
         real("threshold", self.threshold, "[0, 1]", "It is a probability.")
-        object.__setattr__(self, "_range", _RangeCheck(self.fitted.record))
+        object.__setattr__(self, "_comparison", ScoreComparison(self.fitted.record))
+
+    def _compare(self, scores: Floats) -> None:
+        """Warn once if many scores lie outside the range of the fit, as after a change of model.
+
+        Where in the range they lie is not compared: pipelines see the top of each list.
+        """
+        comparison = self._comparison
+        if comparison is None:
+            return
+        comparison.add(scores[~np.isnan(scores)])
+        if comparison.rows >= _FEWEST_SCORES and comparison.outside > LARGEST_OUTSIDE:
+            object.__setattr__(self, "_comparison", None)
+            message = (
+                f"{comparison.outside:.0%} of {comparison.rows:,} scores lie outside the range "
+                "that the map was fitted on. If the model changed, fit a new map. With "
+                "Probability(), scores are log odds: the map must have been fitted on these too."
+            )
+            # From here: kept, the pipeline's method, and then the pipeline.
+            warnings.warn(message, ScoreShiftWarning, stacklevel=3)
 
     def kept(self, values: Any, metadata: Sequence[Mapping[str, Any]] = ()) -> list[Kept]:
         """Positions and probabilities of what is kept, the highest probability first."""
         if len(values) == 0:
             return []
         scores = self.outputs.scores(values)
-        self._range.add(scores)
+        self._compare(scores)
         ranks = np.empty(len(scores), dtype=np.intp)
         ranks[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
 
@@ -111,6 +104,22 @@ class Cutoff:
         kept = [(place, p) for place, p in enumerate(probabilities) if p >= self.threshold]
         # Equal probabilities stay in the order of the retriever.
         return sorted(kept, key=lambda each: -each[1])
+
+    def cut(
+        self,
+        documents: Sequence[Any],
+        scores: Sequence[Any],
+        metadata: Sequence[Mapping[str, Any]],
+        copied: Callable[[Any, dict[str, float]], Any],
+    ) -> list[Any]:
+        """What is kept of a pipeline's documents, each `copied` with what is new about it."""
+        if any(score is None for score in scores):
+            raise DataError("documents", "have scores", "none", "Rank them first.")
+        result = []
+        for place, probability in self.kept(scores, metadata):
+            new = {PROBABILITY: probability, "score": scores[place]}
+            result.append(copied(documents[place], new))
+        return result
 
 
 def _require_cutoff(cutoff: object) -> None:
@@ -136,25 +145,25 @@ def langchain_compressor(cutoff: Cutoff, encoder: CrossEncoder | str) -> Any:
     imported("langchain_core.callbacks", "langchain-core")
     base: Any = imported("langchain_core.documents", "langchain-core").BaseDocumentCompressor
 
+    def copied(document: Any, new: dict[str, float]) -> Any:
+        metadata = {**document.metadata, PROBABILITY: new[PROBABILITY]}
+        return document.model_copy(update={"metadata": metadata})
+
     def compress_documents(
         self: Any,  # noqa: ARG001  (a method)
         documents: Sequence[Any],
         query: str,
         callbacks: Any = None,  # noqa: ARG001  (LangChain's interface)
     ) -> list[Any]:
-        values = _langchain_values(encoder, documents, query)
-        result = []
-        for place, probability in cutoff.kept(values, [each.metadata for each in documents]):
-            metadata = {**documents[place].metadata, PROBABILITY: probability}
-            result.append(documents[place].model_copy(update={"metadata": metadata}))
-        return result
+        metadata = [each.metadata for each in documents]
+        values: Any = []
+        if isinstance(encoder, str):
+            values = [each.get(encoder) for each in metadata]
+        elif documents:
+            values = to_numpy(encoder.predict([(query, each.page_content) for each in documents]))
+        return cutoff.cut(documents, list(values), metadata, copied)
 
-    members = {
-        "__doc__": "Adds probabilities to documents and cuts by them.",
-        "__module__": __name__,
-        "compress_documents": compress_documents,
-    }
-    return type("ProbabilityCompressor", (base,), members)()
+    return _subclass("ProbabilityCompressor", base, compress_documents=compress_documents)
 
 
 def llamaindex_postprocessor(cutoff: Cutoff) -> Any:
@@ -164,35 +173,32 @@ def llamaindex_postprocessor(cutoff: Cutoff) -> Any:
     """
     _require_cutoff(cutoff)
     module = imported("llama_index.core.postprocessor.types", "llama-index-core")
-    base: Any = module.BaseNodePostprocessor
+
+    def copied(node: Any, new: dict[str, float]) -> Any:
+        # A copy: the retriever's own node may be that of its store.
+        copy = node.node.model_copy(update={"metadata": {**node.node.metadata, **new}})
+        return type(node)(node=copy, score=new[PROBABILITY])
 
     def _postprocess_nodes(
         self: Any,  # noqa: ARG001  (a method)
         nodes: list[Any],
         query_bundle: Any = None,  # noqa: ARG001  (LlamaIndex's interface)
     ) -> list[Any]:
-        missing = [node.node_id for node in nodes if node.score is None]
-        if missing:
-            raise DataError(
-                "nodes", "have scores", f"none for {missing[0]!r}", "Use a retriever with scores."
-            )
-        result = []
         metadata = [node.node.metadata for node in nodes]
-        for place, probability in cutoff.kept([node.score for node in nodes], metadata):
-            node = nodes[place]
-            added = {PROBABILITY: probability, "score": node.score}
-            # A copy: the retriever's own node may be that of its store.
-            copied = node.node.model_copy(update={"metadata": {**node.node.metadata, **added}})
-            result.append(type(node)(node=copied, score=probability))
-        return result
+        return cutoff.cut(nodes, [node.score for node in nodes], metadata, copied)
 
-    members = {
-        "__doc__": "Turns scores of nodes into probabilities and cuts by them.",
-        "__module__": __name__,
-        "_postprocess_nodes": _postprocess_nodes,
-        "class_name": classmethod(lambda _: "ProbabilityPostprocessor"),
-    }
-    return type("ProbabilityPostprocessor", (base,), members)()
+    return _subclass(
+        "ProbabilityPostprocessor",
+        module.BaseNodePostprocessor,
+        _postprocess_nodes=_postprocess_nodes,
+        class_name=classmethod(lambda _: "ProbabilityPostprocessor"),
+    )
+
+
+def _subclass(name: str, base: Any, **methods: Any) -> Any:
+    """An object of a new subclass of a pipeline's base class."""
+    about = {"__doc__": "Adds probabilities and cuts by them.", "__module__": __name__}
+    return type(name, (base,), about | methods)()
 
 
 def haystack_component(cutoff: Cutoff) -> Any:
@@ -206,24 +212,6 @@ def haystack_component(cutoff: Cutoff) -> Any:
     from calibrank.adapters import _haystack  # noqa: PLC0415  (it needs Haystack)
 
     return _haystack.ProbabilityCutoff(**_haystack.init_parameters(cutoff))
-
-
-def _langchain_values(
-    encoder: CrossEncoder | str, documents: Sequence[Any], query: str
-) -> Sequence[Any]:
-    if not isinstance(encoder, str):
-        pairs = [(query, document.page_content) for document in documents]
-        return encoder.predict(pairs) if pairs else []
-    name = text("encoder", encoder, "It names a metadata field.")
-    for document in documents:
-        if name not in document.metadata:
-            raise DataError(
-                "documents",
-                f"have metadata[{name!r}]",
-                sorted(document.metadata),
-                "Let the retriever write its score there, or pass a CrossEncoder.",
-            )
-    return [document.metadata[name] for document in documents]
 
 
 def imported(module: str, package: str) -> Any:

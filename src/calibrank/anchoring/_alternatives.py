@@ -1,4 +1,4 @@
-"""Refits under alternative propensity models, on groups of neighbouring scores."""
+"""Propensity models, and refits under alternative ones on groups of neighbouring scores."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from calibrank._internal.arguments import real
 from calibrank._internal.logit import expit, logit
 from calibrank._internal.validation import Floats, add_up, starts_of
-from calibrank.anchoring.propensity_model import Positives, PropensityModel
-from calibrank.anchoring.shift import shift_for, top_tenth
+from calibrank.anchoring.known_rate import shift_for, top_tenth
 from calibrank.curves.calibrator import Calibrator
 from calibrank.errors import CalibrankError, FlatMapWarning
 from calibrank.evidence import Evidence
 from calibrank.maps import Alternative, CalibrationMap
+from calibrank.propensity.estimators import power_law
 from calibrank.summary import Summary
 
 EvidenceOf = Callable[..., Evidence]
 """A constructor of evidence from labels, propensities and weights, such as `ips`."""
 
+_POWER_FACTORS = (0.5, 1.5, 2.0)
+_CLIPS_FOR_UNCLIPPED = (0.05, 0.1)
+# A sample of this size determines the band.
+_MAX_POSITIVES = 50_000
 # Groups of neighbouring scores: fine enough for a band.
 _GROUPS = 2_000
 # Bins in which the highest preference is looked for, by the fraction of scores below: 19 bins of
@@ -36,6 +41,63 @@ _SMALLEST_SCALE = 1e-3
 _MARGIN = 1e-6
 
 
+@dataclass(frozen=True, slots=True)
+class PropensityModel:
+    """How relative exposure becomes a propensity, and the weight of unobserved pairs.
+
+    The propensity is exposure ** power, at least `clip`. `negatives` is the weight of each
+    unobserved pair in the fit.
+    """
+
+    power: float = 0.5
+    clip: float = 0.1
+    negatives: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "power", real("power", self.power, "[0, inf)"))
+        object.__setattr__(self, "clip", real("clip", self.clip, "[0, 1]"))
+        object.__setattr__(self, "negatives", real("negatives", self.negatives, "(0, inf)"))
+
+    def propensity(self, exposure: Floats) -> Floats:
+        """P(observed) of pairs with this relative exposure."""
+        return power_law(exposure, self.power, self.clip)
+
+    def alternatives(self, *, scale_known: bool) -> Iterator[tuple[str, PropensityModel]]:
+        """Other plausible models, each with a name; known propensities keep their power.
+
+        No propensity exceeds 1, so the rate if all pairs were exposed is a lower limit.
+        """
+        if self.power and not scale_known:
+            yield "all pairs exposed", replace(self, power=0.0)
+            for factor in _POWER_FACTORS:
+                power = self.power * factor
+                yield f"power {power:g}", replace(self, power=power)
+        clips = _CLIPS_FOR_UNCLIPPED
+        if self.clip:
+            clips = (self.clip / 2, min(self.clip * 2, 1.0))
+        for clip in clips:
+            if clip != self.clip:
+                yield f"clip {clip:g}", replace(self, clip=clip)
+        yield "half the negatives", replace(self, negatives=self.negatives / 2)
+        yield "twice the negatives", replace(self, negatives=self.negatives * 2)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Positives:
+    """The observed positives of a log: the only rows whose evidence a propensity model changes."""
+
+    scores: Floats
+    exposure: Floats
+    weights: Floats
+
+    def sample(self) -> Positives:
+        """Every n-th positive with n times the weight, if there are very many."""
+        step = -(-len(self.scores) // _MAX_POSITIVES)
+        if step <= 1:
+            return self
+        return Positives(self.scores[::step], self.exposure[::step], self.weights[::step] * step)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AlternativeCurve:
     """The log odds under one propensity model, at the scores of the band."""
@@ -44,7 +106,7 @@ class AlternativeCurve:
     log_odds: Floats
     smallest_scale: float
     """A lower bound on the true scale of the propensities: the highest preference at any scores."""
-    rate_error: float = 0.0
+    rate_error: float
     """The sampling error of the base rate; 0 where the rate is known."""
 
 
@@ -115,38 +177,36 @@ class ScoreGroups:
         scores: Floats,
         rate: float | None,
     ) -> Iterator[AlternativeCurve]:
-        """A curve per propensity model; the first model is the one that the fit used."""
-        chosen: CalibrationMap | None = None
+        """A curve per propensity model; the first model is the one that the fit used.
+
+        Groups are coarser than the data, so only differences of refits on groups are used.
+        """
+        size = len(self.scores)
+        points = np.concatenate([self.scores, scores])
+        first: CalibrationMap | None = None
         for index, (name, model) in enumerate(models):
             evidence, squares = self.evidence(model)
             refit = self._refit(calibrator, evidence)
-            if index == 0:
-                chosen = refit
+            first = refit if index == 0 else first
             mass = evidence.total / evidence.total.sum()
-            mean = rate
-            if mean is None:
-                mean = min(_overall_rate(evidence), 1.0)
-            error = 0.0 if rate is not None else _rate_error(evidence, squares)
-            if chosen is None or refit is None:
-                curve = self._shifted_curve(fitted, name, mass, mean, scores)
-                yield replace(curve, rate_error=error)
-                continue
-            moved = _moved(fitted, chosen, refit, self.scores)
-            shift = 0.0 if rate is None else shift_for(moved, mass, rate)
-            top_rate = float(top_tenth(self.scores, mass) @ expit(moved + shift))
-            log_odds = _moved(fitted, chosen, refit, scores) + shift
-            alternative = Alternative(name, mean, top_rate)
-            smallest_scale = _highest_preference(evidence, squares)
-            yield AlternativeCurve(alternative, log_odds, smallest_scale, error)
-
-    def _shifted_curve(
-        self, fitted: CalibrationMap, name: str, mass: Floats, mean: float, scores: Floats
-    ) -> AlternativeCurve:
-        """The fit at another base rate, for a propensity model without a finite fit."""
-        log_odds = clipped_log_odds(fitted.log_odds(self.scores))
-        shift = shift_for(log_odds, mass, min(mean, 1 - _MARGIN))
-        shifted = clipped_log_odds(fitted.log_odds(scores)) + shift
-        return AlternativeCurve(Alternative(name, mean, None), shifted, 1.0)
+            error = _rate_error(evidence, squares) if rate is None else 0.0
+            mean = min(_overall_rate(evidence), 1.0) if rate is None else rate
+            log_odds = clipped_log_odds(fitted.log_odds(points))
+            smallest_scale = 1.0
+            level = rate
+            if first is None or refit is None:
+                # Without a finite fit, a model counts by its base rate.
+                level = min(mean, 1 - _MARGIN)
+            else:
+                change = clipped_log_odds(refit.log_odds(points))
+                change = change - clipped_log_odds(first.log_odds(points))
+                log_odds = clipped_log_odds(log_odds + change)
+                smallest_scale = _highest_preference(evidence, squares)
+            if level is not None:
+                log_odds = log_odds + shift_for(log_odds[:size], mass, level)
+            top_rate = float(top_tenth(self.scores, mass) @ expit(log_odds[:size]))
+            alternative = Alternative(name, mean, None if refit is None else top_rate)
+            yield AlternativeCurve(alternative, log_odds[size:], smallest_scale, error)
 
     def _refit(self, calibrator: Calibrator, evidence: Evidence) -> CalibrationMap | None:
         try:
@@ -173,19 +233,6 @@ def _overall_rate(evidence: Evidence) -> float:
 def _rate_error(evidence: Evidence, squares: Floats) -> float:
     """How far sampling error may put the overall rate from its expectation."""
     return float(_STANDARD_ERRORS * np.sqrt(squares.sum()) / evidence.total.sum())
-
-
-def _moved(
-    fitted: CalibrationMap, chosen: CalibrationMap, refit: CalibrationMap, scores: Floats
-) -> Floats:
-    """The log odds of the fit plus the difference that another propensity model makes.
-
-    Groups are coarser than the data, so only differences of refits on groups are used.
-    """
-    log_odds = clipped_log_odds(fitted.log_odds(scores))
-    before = clipped_log_odds(chosen.log_odds(scores))
-    after = clipped_log_odds(refit.log_odds(scores))
-    return clipped_log_odds(log_odds + after - before)
 
 
 def _highest_preference(evidence: Evidence, squares: Floats) -> float:

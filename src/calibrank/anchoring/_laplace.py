@@ -67,12 +67,8 @@ class LogisticPosteriors:
             if np.abs(steps).max() < _TOLERANCE:
                 return solutions, scaled
             solutions, losses = self._line_search(solutions, losses, steps * self.prior_sds)
-        raise FitError(
-            "labels",
-            f"lead to a posterior mode within {_MAX_STEPS} steps",
-            "none",
-            "Drop outlying scores from them.",
-        )
+        rule = f"lead to a posterior mode within {_MAX_STEPS} steps"
+        raise FitError("labels", rule, "none", "Drop outlying scores from them.")
 
     def held_out_scores(self, modes: Floats, covariances: Floats) -> Floats:
         """The log probability of each label given all others, summed: one number per prior.
@@ -96,8 +92,7 @@ class LogisticPosteriors:
         if_positive = (z + removed * (p - 1) * variances) / moderations
         if_negative = (z + removed * p * variances) / moderations
         negative = self.total - self.positive
-        scores: Floats = -softplus(-if_positive) @ self.positive - softplus(if_negative) @ negative
-        return scores
+        return -softplus(-if_positive) @ self.positive - softplus(if_negative) @ negative
 
     def _line_search(
         self, solutions: Floats, before: Floats, steps: Floats

@@ -1,16 +1,22 @@
-"""The population that a curve is for: a grid of its score quantiles, and ranks within it."""
+"""The population that a curve is for: a grid of its score quantiles, and ranks within it.
+
+A replaced model has another population: the old map on the scale of ranks is its start.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
+from calibrank._internal.logit import logit
 from calibrank._internal.segment_keys import column_of
-from calibrank._internal.validation import Floats, score_column, starts_of
+from calibrank._internal.validation import Floats, Numbers, score_column, starts_of
 from calibrank.errors import DataError
-from calibrank.maps import CalibrationMap
+from calibrank.maps import CalibrationMap, FitRecord, PiecewiseCurve
+from calibrank.maps.calibration_map import require_map
+from calibrank.maps.score_shift import ScoreComparison
 
 # Scores that are enough to describe a distribution.
 _MAX_POPULATION = 20_000
@@ -21,6 +27,10 @@ _RANGE_SCORES = 20
 # the top, so a few more quantiles describe the outermost 0.2% at either end.
 _GRID_SIZE = 200
 _TAIL_LEVELS = (1e-4, 5e-4, 1.5e-3)
+
+# Log odds gained over the population at least, so that different scores stay different.
+_SMALLEST_RISE = 1e-6
+_LARGEST_LOG_ODDS = 14.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +106,7 @@ def population_of(fitted: CalibrationMap, shown: Floats, population: Any) -> Pop
         return Population.of(np.array(sketch))
     if scores is None:
         # Two or three shown pairs do not span a curve, so the range of the biased fit is added.
-        scores = np.concatenate([shown, np.linspace(*fitted.span, _RANGE_SCORES)])
+        scores = np.concatenate([shown, np.linspace(*fitted.curve.span, _RANGE_SCORES)])
     step = max(1, len(scores) // _MAX_POPULATION)
     scores = np.sort(scores[::step].astype(np.float64))
     if np.count_nonzero(starts_of(scores)) < 2:
@@ -104,3 +114,90 @@ def population_of(fitted: CalibrationMap, shown: Floats, population: Any) -> Pop
             "population", "hold scores that differ", "only one", "Pass scores of more pairs."
         )
     return Population.of(scores)
+
+
+def transfer(fitted: CalibrationMap, scores: Numbers) -> CalibrationMap:
+    """The map of a model that was replaced, for the scores of the new one, by their ranks.
+
+    `scores` are those that the new model gives to pairs like those of the old map's fit; of search,
+    all scores of a run. The new model's tenth percentile gets the probability of the old one's, and
+    so on. This is right if both rank equally well, so anchor the result on a few labels.
+
+    >>> from calibrank import Platt
+    >>> rng = np.random.default_rng(0)
+    >>> quality = rng.normal(size=4000)
+    >>> old = Platt().fit(quality, rng.random(4000) < 1 / (1 + np.exp(-2 * quality)))
+    >>> new = transfer(old, 100 + np.exp(quality))
+    >>> bool(abs(new.predict(100 + np.exp(1.0)) - old.predict(1.0)) < 0.02)
+    True
+    """
+    require_map(fitted)
+    if fitted.terms:
+        found, remedy = f"terms of {', '.join(fitted.columns)}", "Use fitted.without_terms()."
+        raise DataError("the map to transfer", "be one of scores alone", found, remedy)
+    values = score_column(scores)[0].astype(np.float64)
+    return at_ranks(fitted, population_of(fitted, values, values), _sketch(fitted.record))
+
+
+def at_ranks(
+    fitted: CalibrationMap, population: Population, sketch: tuple[float, ...]
+) -> CalibrationMap:
+    """The map at the old scores that have the ranks of the new ones."""
+    levels = np.linspace(0, 1, len(sketch))
+    old_scores = np.interp(population.ranks, levels, sketch)
+    log_odds = fitted.log_odds(old_scores).clip(-_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)
+    values = np.maximum.accumulate(log_odds)
+    values = values + np.linspace(0, _SMALLEST_RISE, len(values))
+    grid = population.grid
+    end_slope = _SMALLEST_RISE / float(grid[-1] - grid[0])
+    # Standard errors of the log odds, from the ends of their 95% interval.
+    interval = fitted.sampling_interval(old_scores)
+    low, high = [logit(end.clip(1e-9, 1 - 1e-9)) for end in interval]
+    curve = PiecewiseCurve(
+        knots=tuple(grid.tolist()),
+        values=tuple(values.tolist()),
+        end_slopes=(end_slope, end_slope),
+        value_errors=tuple(((high - low) / 3.92).tolist()),
+        slope_errors=(0.0, 0.0),
+    )
+    quantiles = tuple(np.quantile(population.scores, levels).tolist())
+    known = fitted.record.population
+    record = replace(
+        fitted.record,
+        base_rate_source="assumed",
+        anchoring=None,
+        base_rate_range=None,
+        sensitivity=None,
+        residual=None,
+        score_quantiles=quantiles,
+        population=None if known is None else replace(known, run_scores=quantiles),
+        previous_map=fitted.digest,
+    )
+    return CalibrationMap(curve, record)
+
+
+def _sketch(record: FitRecord) -> tuple[float, ...]:
+    """Quantiles of what a map was fitted on: all scores of a run, or those of the fit."""
+    known = record.population
+    sketch = record.score_quantiles
+    if known is not None and known.run_scores is not None:
+        sketch = known.run_scores
+    if sketch is None:
+        raise DataError(
+            "the map to transfer", "have a sketch of its scores", "none", "Fit it again."
+        )
+    return sketch
+
+
+def moved_start(fitted: CalibrationMap, population: Population) -> CalibrationMap | None:
+    """The map at the ranks of a population whose scores are not like those of the fit.
+
+    None if they are like them, or if no sketch says.
+    """
+    record = fitted.record
+    if record.score_quantiles is None:
+        return None
+    sketch = _sketch(record)
+    comparison = ScoreComparison(replace(record, score_quantiles=sketch))
+    comparison.add(population.scores)
+    return at_ranks(fitted, population, sketch) if comparison.is_shifted else None

@@ -10,7 +10,7 @@ import numpy as np
 
 from calibrank._internal.arguments import instance, listed
 from calibrank._internal.segment_keys import encode_columns
-from calibrank._internal.validation import Floats
+from calibrank._internal.validation import Floats, Ids, IdsLike, ids
 from calibrank.anchoring.position import fit_position
 from calibrank.composition import refusal
 from calibrank.errors import DataError
@@ -27,9 +27,13 @@ from calibrank.maps import (
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.model import joint, named
 from calibrank.summary import Summary
+from calibrank.tables import Frame, Interactions, alike, as_interactions
 from calibrank.terms import Group, Level, Position, Smooth, TermSpec
 from calibrank.terms.level import Start, fit_levels, sums_by_level
 from calibrank.terms.rows import fit_rows
+
+POPULARITY = "item_popularity"
+ACTIVITY = "user_activity"
 
 
 class Anchored(NamedTuple):
@@ -52,16 +56,17 @@ class Anchored(NamedTuple):
         return tuple(scaled(term, self.factor) for term in kept)
 
 
-def start_log_odds(fitted: CalibrationMap, scores: Floats, columns: Any) -> Floats | None:
-    """What the levels and functions of a map add to its log odds; None if it has none."""
+def start_log_odds(fitted: CalibrationMap, scores: Floats, columns: Any) -> tuple[Floats, bool]:
+    """What the levels and functions of a map add to its log odds, and whether it has any."""
     inputs = fitted.inputs(columns, len(scores))
-    curve = fitted.curve.log_odds_on(NumpyTarget(), scores) if fitted.terms else scores
-    found: Floats | None = None
+    found = np.zeros(len(scores))
+    has_terms = False
     for term, x in zip(fitted.terms, inputs, strict=True):
         if not isinstance(term, PositionTerm):
-            added = term.on(NumpyTarget(), scores, curve, x)
-            found = added if found is None else found + added
-    return found
+            curve = fitted.curve.log_odds_on(NumpyTarget(), scores)
+            found += term.on(NumpyTarget(), scores, curve, x)
+            has_terms = True
+    return found, has_terms
 
 
 def anchored_terms(
@@ -82,17 +87,9 @@ def anchored_terms(
         result = _fit(anchored, joint(changed), scores, evidence, columns)
     for spec in specs:
         if isinstance(spec, Position):
-            term = fit_position(
-                spec, anchored.start, anchored.piecewise, scores, evidence, columns, population
-            )
+            term = fit_position(spec, anchored.piecewise, scores, evidence, columns, population)
             result = replace(result, terms=(*result.terms, term))
-    return _recorded(result, anchored.start, terms)
-
-
-def _recorded(
-    result: CalibrationMap, start: CalibrationMap, terms: Sequence[TermSpec]
-) -> CalibrationMap:
-    record = start.record
+    record = anchored.start.record
     recipe = " + ".join([record.recipe or record.method, *map(repr, terms)])
     name = named(record.method, terms)
     return replace(result, record=replace(result.record, method=name, recipe=recipe))
@@ -210,3 +207,42 @@ def _sum_of_levels(first: LevelTerm, second: LevelTerm) -> LevelTerm:
         # Deviations of rows have no slopes.
         slope_errors=first.slope_errors and first.slope_errors.take(nodes),
     )
+
+
+def count_columns(log: Interactions | Frame, users: IdsLike, items: IdsLike) -> dict[str, Floats]:
+    """Columns for `anchor` and `predict`: how many positives of a log each item and user has.
+
+    They are logarithms of 1 plus the count; a user or item that is not in the log has 0 positives.
+
+    >>> log = Interactions(users=["ann", "ann", "bob"], items=[7, 9, 7])
+    >>> columns = count_columns(log, users=["ann", "new"], items=[7, 8])
+    >>> {name: np.expm1(column).round().tolist() for name, column in columns.items()}
+    {'item_popularity': [2.0, 0.0], 'user_activity': [2.0, 0.0]}
+    """
+    table = as_interactions(log)
+    liked = table.labels == 1
+    asked = ids("items", items)
+    return {
+        POPULARITY: _log_counts("items", table.items[liked], asked),
+        ACTIVITY: _log_counts("users", table.users[liked], ids("users", users, len(asked))),
+    }
+
+
+def _log_counts(name: str, logged: Ids, asked: Ids) -> Floats:
+    # Comparing text with numbers would silently match nothing.
+    if (logged.dtype.kind in "iuf") != (asked.dtype.kind in "iuf"):
+        raise DataError(
+            name, f"be ids as in the log ({logged.dtype})", asked.dtype, "Convert them."
+        )
+    if not len(logged):
+        return np.zeros(len(asked))
+    logged, asked = alike(name, [logged, asked])
+    known, counts = np.unique(logged, return_counts=True)
+    rows = np.minimum(np.searchsorted(known, asked), len(known) - 1)
+    return np.log1p(np.where(known[rows] == asked, counts[rows], 0.0))
+
+
+def default_terms(fitted: CalibrationMap, given: Sequence[str]) -> list[Smooth]:
+    """Smooth terms of the columns of `count_columns` that are given and not terms already."""
+    names = set(given) - set(fitted.columns)
+    return [Smooth(name) for name in (POPULARITY, ACTIVITY) if name in names]

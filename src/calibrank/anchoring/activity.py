@@ -23,7 +23,7 @@ import numpy as np
 
 from calibrank._internal.arguments import instance, real
 from calibrank._internal.logit import expit, logit
-from calibrank._internal.validation import Floats, Integers
+from calibrank._internal.validation import Floats
 from calibrank.anchoring.known_rate import to_base_rate
 from calibrank.errors import DataError, FitError
 from calibrank.maps import CalibrationMap
@@ -49,6 +49,7 @@ _RATES = expit(np.linspace(-6.5, 4.5, 89))
 _TAUS = np.linspace(0.0, 0.96, 49)
 _DEPENDENCES = LARGEST_DEPENDENCE * np.linspace(-1, 1, 7)
 _NODES = 16
+_REMEDY = "Collect labels of randomly shown pairs instead."
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,8 @@ class AssumedRate:
     """The families of dependence that were not rejected."""
 
     def __post_init__(self) -> None:
-        real("low", self.low, "(0, 1)")
-        real("high", self.high, "(0, 1)")
-        real("rate", self.rate, "(0, 1)")
+        for name in ("low", "high", "rate"):
+            real(name, getattr(self, name), "(0, 1)")
         if not self.low <= self.rate <= self.high:
             raise DataError(
                 "rate", f"lie within its band, {self.low:g} to {self.high:g}", f"{self.rate:g}"
@@ -86,28 +86,22 @@ def assume_rate_from_activity(shown: Interactions | Frame) -> AssumedRate:
     family explains as long as liking does not depend on activity.
     """
     groups = _Groups.of(as_interactions(shown))
-    low, high = 1.0, 0.0
+    accepted: list[float] = []
     best: dict[str, tuple[float, float]] = {}
-    smallest_misfit = float("inf")
     for name, share in _FAMILIES.items():
         rates, misfits, at_centre = _fit(groups, share)
-        smallest_misfit = min(smallest_misfit, at_centre[1])
-        accepted = rates[misfits <= _CRITICAL]
-        if not len(accepted):
-            continue
-        low = min(low, float(accepted.min()))
-        high = max(high, float(accepted.max()))
-        best[name] = at_centre
-    if smallest_misfit > _CRITICAL:
+        found = rates[misfits <= _CRITICAL].tolist()
+        if found:
+            accepted += found
+            best[name] = at_centre
+    if not best or min(misfit for _, misfit in best.values()) > _CRITICAL:
         raise FitError(
             "the share of likes by activity",
             "fit a dependence of being shown on being liked",
             "none that does: users who see more seem to like more, or less",
-            (
-                "The base rate cannot be assumed from this log: collect labels of "
-                "randomly shown pairs."
-            ),
+            f"The base rate cannot be assumed from this log. {_REMEDY}",
         )
+    low, high = min(accepted), max(accepted)
     # The Gaussian family is between the other two in its tails.
     chosen = "Gaussian" if "Gaussian" in best else min(best, key=lambda name: best[name][1])
     rate = min(max(best[chosen][0], low), high)
@@ -144,30 +138,17 @@ class _Groups:
         shown = np.bincount(codes).astype(np.float64)
         likes = np.bincount(codes, log.labels).astype(np.float64)
         if len(shown) < LEAST_USERS:
-            raise FitError(
-                "the log",
-                (f"have at least {LEAST_USERS} users to assume a base rate from their activity"),
-                len(shown),
-            )
+            rule = f"have at least {LEAST_USERS} users to assume a base rate from their activity"
+            raise FitError("the log", rule, len(shown), _REMEDY)
         if not 0 < likes.sum() < shown.sum():
-            raise DataError(
-                "labels",
-                "hold likes and dislikes",
-                "one of them only",
-                "Pass the log of all pairs that were shown.",
-            )
+            remedy = "Pass the log of all pairs that were shown."
+            raise DataError("labels", "hold likes and dislikes", "one of them only", remedy)
         order = np.argsort(shown, kind="stable")
         shown, likes = shown[order], likes[order]
         # Ties stay together: users of the same activity are in the same group.
-        middle = np.searchsorted(shown, shown, side="left")
-        before = np.concatenate([[0.0], np.cumsum(shown)])[middle]
-        _, group = np.unique(
-            np.floor(before / shown.sum() * GROUPS).astype(np.intp), return_inverse=True
-        )
-        return cls._summarized(shown, likes, group, log.n_items)
-
-    @classmethod
-    def _summarized(cls, shown: Floats, likes: Floats, group: Integers, n_items: int) -> _Groups:
+        before = np.concatenate([[0.0], np.cumsum(shown)])[np.searchsorted(shown, shown)]
+        part = np.floor(before / shown.sum() * GROUPS).astype(np.intp)
+        _, group = np.unique(part, return_inverse=True)
         total = np.bincount(group, shown)
         share = np.bincount(group, likes) / total
         residuals = likes - shown * share[group]
@@ -176,15 +157,11 @@ class _Groups:
         variance = np.bincount(group, residuals**2) / total**2 * size / np.maximum(size - 1, 1)
         variance = np.maximum(variance, np.maximum(share * (1 - share), 1 / total) / total)
         variance = variance + (MODEL_ERROR * share * (1 - share)) ** 2
-        activity = total / size / n_items
+        activity = total / size / log.n_items
         ratio = activity[-1] / activity[0]
         if len(total) < GROUPS // 2 or ratio < LEAST_RATIO:
-            raise FitError(
-                "the activity of users",
-                (f"differ by a factor of {LEAST_RATIO:g} or more to assume a base rate from it"),
-                f"{ratio:.2g}",
-                "Collect labels of randomly shown pairs instead.",
-            )
+            rule = f"differ by a factor of {LEAST_RATIO:g} or more to assume a base rate from it"
+            raise FitError("the activity of users", rule, f"{ratio:.2g}", _REMEDY)
         return cls(np.minimum(activity, 1.0), share, variance, size / size.sum())
 
     @property
@@ -206,17 +183,13 @@ def _fit(groups: _Groups, share: Share) -> tuple[Floats, Floats, tuple[float, fl
     best = (float("nan"), float("inf"))
     for dependence in _DEPENDENCES:
         by_group = expit(logit(_RATES)[:, None] + dependence * groups.standardised)
-        overall = by_group @ groups.users
-        misfit = np.full(len(_RATES), np.inf)
-        for tau in _TAUS:
-            predicted = share(groups.activity, by_group, float(tau))
-            chi_square = ((predicted - groups.share) ** 2 / groups.variance).sum(axis=1)
-            misfit = np.minimum(misfit, chi_square)
-        if dependence == 0 and misfit.min() < best[1]:
-            place = int(misfit.argmin())
-            best = (float(overall[place]), float(misfit[place]))
-        rates.append(overall)
+        predicted = np.array([share(groups.activity, by_group, tau) for tau in _TAUS.tolist()])
+        misfit = ((predicted - groups.share) ** 2 / groups.variance).sum(axis=2).min(axis=0)
+        rates.append(by_group @ groups.users)
         misfits.append(misfit)
+        if dependence == 0:
+            place = int(misfit.argmin())
+            best = (float(rates[-1][place]), float(misfit[place]))
     return np.concatenate(rates), np.concatenate(misfits), best
 
 
@@ -224,17 +197,11 @@ def _gaussian(activity: Floats, rates: Floats, tau: float) -> Floats:
     from scipy.special import ndtr, ndtri  # noqa: PLC0415  (slow to load)
 
     correlation = np.sin(np.pi * tau / 2)
-    nodes, weights = _quadrature()
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     # The mean of P(liked | latent u) over the shown pairs, u in (0, activity).
     latent = ndtri((nodes + 1) / 2 * activity[:, None])
     scaled = (ndtri(rates)[..., None] - correlation * latent) / np.sqrt(1 - correlation**2)
     return np.asarray(ndtr(scaled) @ (weights / 2))
-
-
-@cache
-def _quadrature() -> tuple[Floats, Floats]:
-    """Nodes and weights of Gauss and Legendre; finding them takes as long as a share of likes."""
-    return np.polynomial.legendre.leggauss(_NODES)
 
 
 def _clayton(activity: Floats, rates: Floats, tau: float) -> Floats:
@@ -249,29 +216,22 @@ def _clayton(activity: Floats, rates: Floats, tau: float) -> Floats:
 
 
 def _frank(activity: Floats, rates: Floats, tau: float) -> Floats:
-    theta = _frank_parameter(tau)
-    if theta < 1e-6:
+    if tau == 0:
         return rates
+    theta = np.interp(tau, *_frank_table())
     product = np.expm1(-theta * activity) * np.expm1(-theta * rates)
     # Rounding may leave the whole mass, of which the logarithm would be infinite.
     ratio = np.maximum(product / np.expm1(-theta), -1 + 1e-15)
     return -np.log1p(ratio) / theta / activity
 
 
-# Every fit asks for the same values of tau, each of them once per dependence.
 @cache
-def _frank_parameter(tau: float) -> float:
-    """Kendall's tau is 1 - 4/t (1 - D(t)), with Debye's function D; inverted by bisection."""
-    if tau == 0:
-        return 0.0
-    low, high = 1e-6, 200.0
-    points = (np.arange(400) + 0.5) / 400
-    for _ in range(60):
-        middle = (low + high) / 2
-        debye = float((middle * points / np.expm1(middle * points)).mean())
-        found = 1 - 4 / middle * (1 - debye)
-        low, high = (middle, high) if found < tau else (low, middle)
-    return (low + high) / 2
+def _frank_table() -> tuple[Floats, Floats]:
+    """Kendall's tau, 1 - 4/t (1 - D(t)) with Debye's function D, and the parameter t."""
+    parameters = np.geomspace(1e-3, 200, 2_000)
+    points = parameters[:, None] * (np.arange(400) + 0.5) / 400
+    debye = (points / np.expm1(points)).mean(axis=1)
+    return 1 - 4 / parameters * (1 - debye), parameters
 
 
 _FAMILIES: dict[str, Share] = {"Gaussian": _gaussian, "Clayton": _clayton, "Frank": _frank}

@@ -15,23 +15,45 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._internal.json import digest_of_rows
+from calibrank._internal.json import digest_of_rows, sketch_of_rows
 from calibrank._internal.logit import expit, logit
 from calibrank._internal.segment_keys import names_of
-from calibrank._internal.validation import Floats, IdsLike, Numbers, column, require, score_column
-from calibrank.anchoring._anchored_curve import anchored_curve
-from calibrank.anchoring._groups import group_weights
-from calibrank.anchoring._population import Population, population_of
-from calibrank.anchoring._terms_of import Anchored, anchored_terms, start_log_odds
-from calibrank.anchoring.count_columns import default_terms
-from calibrank.anchoring.posterior import PosteriorCurve, RandomLabels
-from calibrank.anchoring.transfer import moved_start
+from calibrank._internal.validation import (
+    Floats,
+    IdsLike,
+    Numbers,
+    add_up,
+    column,
+    ids,
+    require,
+    score_column,
+)
+from calibrank.anchoring._laplace import LogisticPosteriors
+from calibrank.anchoring._population import Population, moved_start, population_of
+from calibrank.anchoring._terms_of import Anchored, anchored_terms, default_terms, start_log_odds
+from calibrank.anchoring.posterior import PosteriorCurve, RandomLabels, posterior_curve
 from calibrank.composition import refusal
 from calibrank.evidence import Evidence, Labels, as_evidence, is_usable
-from calibrank.maps import Anchoring, CalibrationMap
+from calibrank.maps import Anchoring, CalibrationMap, PiecewiseCurve
 from calibrank.maps.calibration_map import require_map
 from calibrank.metrics import LogLoss
 from calibrank.terms import TermSpec
+
+# The correlation of two labels of one group before the labels, and how many groups it counts for.
+# Queries of judged pools have 0.1 to 0.3.
+PRIOR_CORRELATION = 0.2
+PRIOR_GROUPS = 5.0
+_SMALLEST_VARIANCE = 1e-6
+# Log odds gained over the population at least, so that different scores stay different.
+_SMALLEST_RISE = 1e-6
+# Beyond the outermost quantiles, the slope is that over this fraction of the population.
+_END_FRACTION = 0.02
+# Ends that are nearer than this to the outermost quantile, relative to the range, are left out.
+_NEGLIGIBLE_END = 1e-3
+# Beyond these log odds a probability is 0 or 1, and a knot would only be a large number.
+_LARGEST_LOG_ODDS = 100.0
+# Log odds stay finite where every curve rounds to 0 or 1.
+_SMALLEST_PROBABILITY = 1e-12
 
 
 def anchor(
@@ -66,7 +88,7 @@ def anchor(
     (`transfer`), and the labels decide. `record.anchoring` has the base rate before and after.
 
     Where the map has an interval of its base rate (`record.base_rate_range`), the intercept's prior
-    has that width with probability 0.75. The slope is as uncertain as without an interval, unless
+    has that width with probability 0.9. The slope is as uncertain as without an interval, unless
     the interval is the sampling error of labels that the map was anchored on before.
 
     >>> from calibrank import Gaussian
@@ -81,21 +103,22 @@ def anchor(
     shown = score_column(scores)[0].astype(np.float64)
     given = as_evidence(labels, len(shown))
     weights = label_weights(propensity, len(shown))
-    offset = start_log_odds(fitted, shown, columns)
+    offset, has_terms = start_log_odds(fitted, shown, columns)
     pairs = population_of(fitted, shown, population)
     alone = fitted.without_terms()
     if groups is not None:
         weights = weights * group_weights(alone, shown, given, offset, groups)
     total, positive = weights * given.total, weights * given.positive
-    random_labels = RandomLabels(shown, total, positive, offset)
+    random_labels = RandomLabels(shown, total, positive, offset, has_terms)
     moved = None if population is None else moved_start(alone, pairs)
-    anchored, curve = anchored_curve(
-        [alone] if moved is None else [alone, moved],
-        random_labels,
-        pairs,
-        fitted.record.base_rate_range,
-        is_judged=fitted.record.population is not None,
+    starts = [alone] if moved is None else [alone, moved]
+    is_judged = fitted.record.population is not None
+    curve = posterior_curve(
+        starts, random_labels, pairs, fitted.record.base_rate_range, is_judged=is_judged
     )
+    # A start at ranks stands for the population alone: the old scores are on another scale.
+    ends = np.array([*starts[-1].curve.span, shown.min(), shown.max(), *pairs.scores[[0, -1]]])
+    piecewise = _piecewise_curve(curve, float(ends.min()), float(ends.max()))
     rate, rate_range = _rate(curve, pairs)
     start_rate = pairs.mean(expit(alone.log_odds(pairs.grid)))
     anchoring = Anchoring(
@@ -107,8 +130,9 @@ def anchor(
         rate=rate,
         rate_range=rate_range,
         start_rate=start_rate,
-        term_factor=None if offset is None else curve.term_factor,
+        term_factor=curve.term_factor if has_terms else None,
         digest=digest_of_rows(shown, given.positive),
+        row_hashes=sketch_of_rows(shown, given.positive),
     )
     record = replace(
         fitted.record,
@@ -126,7 +150,7 @@ def anchor(
     evidence = Evidence.trusted(positive, total, "naive")
     if terms is None:
         terms = default_terms(fitted, [] if columns is None else names_of("columns", columns))
-    start = Anchored(fitted, anchored, record, curve.term_factor)
+    start = Anchored(fitted, piecewise, record, curve.term_factor)
     result = anchored_terms(start, terms, shown, evidence, columns, population)
     loss = LogLoss()(result.predict(shown, columns), evidence)
     return replace(result, record=replace(result.record, loss=loss))
@@ -153,3 +177,68 @@ def label_weights(propensity: Numbers | None, rows: int) -> Floats:
     inverse = 1 / chances
     # Kish: (sum of w)^2 / sum of w^2 labels of equal weight have the same variance.
     return inverse * inverse.sum() / (inverse**2).sum()
+
+
+def group_weights(
+    fitted: CalibrationMap, scores: Floats, evidence: Evidence, offset: Floats, groups: IdsLike
+) -> Floats:
+    """The weight of each label: m labels with correlation r count as m / (1 + (m - 1) r).
+
+    The correlation is that of the residuals of two labels of one group, after the level and the
+    slope of the map were fitted to all labels; with few groups it stays near its prior.
+    """
+    names, codes = np.unique(ids("groups", groups, len(scores)), return_inverse=True)
+    sizes = np.bincount(codes)
+    pairs = float((sizes * (sizes - 1)).sum())
+    if not pairs:
+        return np.ones(len(scores))
+    log_odds = fitted.curve.log_odds(scores).clip(-14, 14) + offset
+    shares = evidence.positive / np.maximum(evidence.total, 1e-300)
+    design = np.vstack([np.ones_like(log_odds), log_odds])
+    prior = (np.array([[0.0, 1.0]]), np.array([[2.0, 0.5]]))
+    modes, _ = LogisticPosteriors(design, np.ones(len(scores)), shares, *prior).solve()
+    probabilities = expit(modes[0] @ design)
+    variances = np.maximum(probabilities * (1 - probabilities), _SMALLEST_VARIANCE)
+    residuals = (shares - probabilities) / np.sqrt(variances)
+    products = float((add_up(codes, residuals) ** 2).sum() - (residuals**2).sum())
+    count = len(names)
+    # A level and a slope were fitted to the same labels, which takes two groups' worth from them.
+    found = np.clip(products / pairs * count / max(count - 2, 1), 0, 1)
+    weight = max(float((sizes > 1).sum()) - 2, 0.0)
+    correlation = (weight * found + PRIOR_GROUPS * PRIOR_CORRELATION) / (weight + PRIOR_GROUPS)
+    weights: Floats = 1 / (1 + (sizes - 1) * correlation)
+    return weights[codes]
+
+
+def _piecewise_curve(posterior: PosteriorCurve, lowest: float, highest: float) -> PiecewiseCurve:
+    """The curve through a posterior curve, rising at least a little, over all of the scores."""
+    smallest, largest = _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY
+    values = logit(np.clip(posterior.probabilities, smallest, largest))
+    values = values + np.linspace(0, _SMALLEST_RISE, len(values))
+    knots, covariance = posterior.scores, posterior.covariance
+    errors = np.sqrt(np.maximum(np.diag(covariance), 0))
+    reach = max(1, round(_END_FRACTION * len(knots)))
+    slopes, slope_errors = [], []
+    for outer, inner in ((0, reach), (-1, -1 - reach)):
+        distance = knots[outer] - knots[inner]
+        variance = covariance[outer, outer] + covariance[inner, inner]
+        variance = variance - 2 * covariance[outer, inner]
+        slopes.append(float((values[outer] - values[inner]) / distance))
+        slope_errors.append(float(np.sqrt(max(variance, 0.0)) / abs(distance)))
+    negligible = _NEGLIGIBLE_END * (highest - lowest)
+    for side, end in ((0, lowest), (-1, highest)):
+        distance = end - knots[side]
+        value = values[side] + slopes[side] * distance
+        if abs(distance) > negligible and abs(value) < _LARGEST_LOG_ODDS:
+            error = errors[side] + slope_errors[side] * abs(distance)
+            place = len(knots) if side else 0
+            knots = np.insert(knots, place, end)
+            values = np.insert(values, place, value)
+            errors = np.insert(errors, place, error)
+    return PiecewiseCurve(
+        knots=tuple(knots.tolist()),
+        values=tuple(values.tolist()),
+        end_slopes=(slopes[0], slopes[1]),
+        value_errors=tuple(errors.tolist()),
+        slope_errors=(slope_errors[0], slope_errors[1]),
+    )

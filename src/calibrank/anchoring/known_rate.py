@@ -1,21 +1,15 @@
-"""Move a map to a known base rate, or back to the rate before negatives were sampled."""
+"""Move a map to a known base rate, or keep the interval that sampled labels leave of it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from calibrank._internal.arguments import real
-from calibrank._internal.logit import expit
+from calibrank._internal.logit import expit, logit
 from calibrank._internal.validation import Floats, Numbers, score_column
-from calibrank.anchoring.constant_check import (
-    ConstantCheck,
-    check_against_constant,
-    is_slope_assumed,
-)
-from calibrank.anchoring.shift import root, shift_for, top_tenth
 from calibrank.composition import refusal
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, Curve, LogisticCurve
@@ -24,8 +18,17 @@ from calibrank.maps.record import require_rate_range
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.summary import Summary
 
+# Log slopes searched, per standard deviation of the log odds: from flat to a step function.
 _LOG_SLOPES = (-10.0, 7.0)
-"""Log slopes searched, per standard deviation of the log odds: from flat to a step function."""
+# Of a shift, in log odds.
+_TOLERANCE = 1e-13
+_MAX_STEPS = 200
+_LEAST_SLOPE = 1e-300
+# Standard errors to either end of a 95% interval, and the least reach of it in log odds.
+_TWO_SIDED_95 = 1.96
+_SMALLEST_REACH = 1e-6
+
+Map = TypeVar("Map", bound=CalibrationMap)
 
 
 def to_base_rate(
@@ -41,8 +44,7 @@ def to_base_rate(
     With `top_rate`, the positive rate among the tenth of the population with the highest scores,
     the slope is adjusted too. Nothing else is learned: errors in the shape of the curve remain, and
     a sensitivity band that is attached afterwards has alternatives at this rate, not at this slope.
-    Without it, and if labels were weighted by propensities, a `WorseThanConstantWarning` says if
-    the slope is so steep that the map is expected to be worse than the rate alone.
+    Without it, a log that overstates the slope can leave the map worse than the rate alone.
     `rate_range` is a 95% interval of the rate, if it is not known exactly: random labels that the
     map is anchored on later are weighed against it. `columns` has the columns of the population
     where the map has terms.
@@ -60,7 +62,10 @@ def to_base_rate(
     if top_rate is not None:
         top_rate = real("top_rate", top_rate, "[1e-12, 1)")
     scores, mass = _scores_and_mass(population)
-    log_odds = _finite_log_odds(fitted, scores, columns)
+    # Without terms, the curve's own log odds are finite where steps are at 0 and 1.
+    log_odds: Floats = fitted.curve.log_odds_on(NumpyTarget(), scores)
+    if fitted.terms:
+        log_odds = fitted.log_odds(scores, columns)
     slope = 1.0
     known_masses = [mass]
     if top_rate is not None:
@@ -84,34 +89,7 @@ def to_base_rate(
         top_rate=top_rate,
         sensitivity=None,
     )
-    if top_rate is None and is_slope_assumed(record):
-        check_against_constant(moved, mass, rate).warn()
     return replace(result, record=record)
-
-
-def _finite_log_odds(fitted: CalibrationMap, scores: Floats, columns: Any) -> Floats:
-    """Log odds over a population; finite where steps are at 0 and 1."""
-    if fitted.terms:
-        return fitted.log_odds(scores, columns)
-    log_odds: Floats = fitted.curve.log_odds_on(NumpyTarget(), scores)
-    return log_odds
-
-
-def compare_with_constant(moved: CalibrationMap, population: Numbers | Summary) -> ConstantCheck:
-    """Compare a map that was moved to a known rate with predicting the rate for every pair.
-
-    >>> from calibrank import Platt
-    >>> scores = [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0]
-    >>> fitted = Platt().fit(scores, [0, 1, 0, 1, 0, 1])
-    >>> compare_with_constant(to_base_rate(fitted, 0.1, scores), scores).is_worse
-    False
-    """
-    require_map(moved)
-    rate = moved.record.base_rate
-    if rate is None:
-        raise DataError("the map", "be at a known base rate", "none", "Use to_base_rate first.")
-    scores, mass = _scores_and_mass(population)
-    return check_against_constant(moved.log_odds(scores), mass, rate)
 
 
 def undo_undersampling(fitted: CalibrationMap, kept: float) -> CalibrationMap:
@@ -128,46 +106,45 @@ def undo_undersampling(fitted: CalibrationMap, kept: float) -> CalibrationMap:
     """
     require_map(fitted)
     kept = real("kept", kept, "(0, 1]", "It is the fraction of negatives that was kept.")
-    _require_unmoved_naive(fitted)
-    moved = fitted.moved(float(np.log(kept)))
-    return replace(
-        moved,
-        record=replace(
-            fitted.record,
-            sensitivity=None,
-            score_quantiles=None,
-            negatives_kept=kept,
-            base_rate_range=None,
-        ),
-    )
+    record = fitted.record
+    if record.evidence != "naive":
+        rule, found = "be fitted on naive evidence: no shift is exact otherwise", record.evidence
+    elif record.base_rate_source != "assumed":
+        rule, found = "come straight from a fit", f"a rate of {record.base_rate_source}"
+    elif record.negatives_kept is not None:
+        rule, found = "be of the sampled table", f"one that undid kept={record.negatives_kept:g}"
+    else:
+        moved = fitted.moved(float(np.log(kept)))
+        known = replace(record, negatives_kept=kept, base_rate_range=None)
+        return replace(moved, record=replace(known, sensitivity=None, score_quantiles=None))
+    remedy = "Fit again with weights=undersampling_weights(labels, kept)."
+    raise DataError("the map to be moved", rule, found, remedy)
 
 
-def _require_unmoved_naive(sampled: CalibrationMap) -> None:
-    """Raise unless a shift by log(kept) is exact for this map."""
-    if sampled.record.evidence != "naive":
-        raise DataError(
-            "the map to be moved",
-            "be fitted on naive evidence",
-            (
-                f"{sampled.record.evidence}: positives weigh more than 1 there, and no "
-                "shift is exact"
-            ),
-            "Fit again with weights=undersampling_weights(labels, kept).",
-        )
-    if sampled.record.base_rate_source != "assumed":
-        raise DataError(
-            "the map to be moved",
-            "come straight from a fit",
-            f"one whose base rate comes from {sampled.record.base_rate_source} already",
-            "Undo the sampling first.",
-        )
-    if sampled.record.negatives_kept is not None:
-        raise DataError(
-            "the map to be moved",
-            "be of the sampled table",
-            (f"one whose sampling (kept={sampled.record.negatives_kept:g}) was undone before"),
-            "Undo it once.",
-        )
+def with_sampling_range(fitted: Map, summary: Summary) -> Map:
+    """Keep the 95% interval of the base rate that the sampling error of impressions leaves.
+
+    Only where the propensities are those of the policy that showed the pairs: the sampling error
+    says nothing about what users would have chosen to see. Random labels that the map is anchored
+    on later are weighed against the interval.
+
+    >>> from calibrank import Platt, impressions
+    >>> summary = Summary.of([0.0, 1.0, 2.0, 3.0], impressions([0, 1, 0, 1], [0.5, 1.0, 0.5, 1.0]))
+    >>> with_sampling_range(Platt().fit_summary(summary), summary).record.base_rate_range[1] > 0.5
+    True
+    """
+    if summary.kind != "impressions":
+        rule = "be impressions to have a sampling error"
+        raise DataError("evidence", rule, summary.kind, "Use impressions(labels, propensity).")
+    total = float(summary.total.sum())
+    rate = float(summary.positive.sum()) / total
+    # The rate is a ratio of weighted sums, whose variance is linearised.
+    residuals = summary.squared_residuals(np.full(len(summary), rate))
+    error = float(np.sqrt(residuals.sum())) / total / (rate * (1 - rate))
+    reach = max(_TWO_SIDED_95 * error, _SMALLEST_REACH)
+    low, high = expit(logit(rate) + np.array([-reach, reach])).tolist()
+    record = replace(fitted.record, base_rate_range=(low, high))
+    return replace(fitted, record=record)
 
 
 def _scores_and_mass(population: Numbers | Summary) -> tuple[Floats, Floats]:
@@ -180,23 +157,23 @@ def _scores_and_mass(population: Numbers | Summary) -> tuple[Floats, Floats]:
 
 def _slope_for(log_odds: Floats, mass: Floats, rate: float, top_rate: float) -> float:
     """The factor on the log odds at which both the base rate and the top rate are met."""
+    from scipy.optimize import brentq  # noqa: PLC0415  (slow to load, and few know the top rate)
+
     if log_odds.min() == log_odds.max():
         raise DataError("population", "hold scores that differ to set a slope", "only one")
     top = top_tenth(log_odds, mass)
 
-    def excess(log_slope: float) -> float:
+    def found(log_slope: float) -> float:
         scaled = np.exp(log_slope) * log_odds / log_odds.std()
-        shifted = scaled + shift_for(scaled, mass, rate)
-        return float(top @ expit(shifted)) - top_rate
+        return float(top @ expit(scaled + shift_for(scaled, mass, rate)))
 
-    flattest, steepest = _LOG_SLOPES
-    lowest = excess(flattest) + top_rate
-    highest = excess(steepest) + top_rate
+    lowest, highest = found(_LOG_SLOPES[0]), found(_LOG_SLOPES[1])
     if not lowest < top_rate < highest:
         raise DataError(
             "top_rate", f"lie between {lowest:.4f} and {highest:.4f} at this base rate", top_rate
         )
-    return float(np.exp(root(excess, flattest, steepest)) / log_odds.std())
+    log_slope = brentq(lambda x: found(x) - top_rate, *_LOG_SLOPES, xtol=_TOLERANCE)
+    return float(np.exp(log_slope) / log_odds.std())
 
 
 def _conditional_covariance(
@@ -221,3 +198,47 @@ def _conditional_covariance(
     removed = np.linalg.solve(constraints @ adjusted.T, constraints)
     projection = np.eye(size) - adjusted.T @ removed
     return projection @ np.array(moved.covariance) @ projection.T
+
+
+def shift_for(log_odds: Floats, mass: Floats, rate: float) -> float:
+    """The shift at which the mean probability over the mass (which sums to 1) equals the rate."""
+    row = log_odds[None]
+    return float(shifts_for(row, np.ones_like(row), mass, rate)[0])
+
+
+def shifts_for(log_odds: Floats, moderation: Floats, mass: Floats, rate: float) -> Floats:
+    """The shift of each row at which moderated log odds have the mean probability `rate`.
+
+    The probability is `expit((log_odds + shift) / moderation)`. Newton's method runs for all rows
+    at once, and halves the bracket where a step would leave it.
+    """
+    # Each point alone would reach the rate at one of these shifts.
+    alone = logit(rate) * moderation - log_odds
+    low = alone.min(axis=1) - 1
+    high = alone.max(axis=1) + 1
+    at = np.clip(alone @ mass, low, high)
+    for _ in range(_MAX_STEPS):
+        probabilities = expit((log_odds + at[:, None]) / moderation)
+        excess = probabilities @ mass - rate
+        slope = (probabilities * (1 - probabilities) / moderation) @ mass
+        low = np.where(excess < 0, at, low)
+        high = np.where(excess > 0, at, high)
+        # Where all probabilities round to 0 or 1 the slope is 0.
+        following = at - excess / np.maximum(slope, _LEAST_SLOPE)
+        is_inside = (low <= following) & (following <= high)
+        following = np.where(is_inside, following, (low + high) / 2)
+        movement = np.abs(following - at).max()
+        at = following
+        if movement <= _TOLERANCE:
+            break
+    return at
+
+
+def top_tenth(log_odds: Floats, mass: Floats) -> Floats:
+    """Weights, which sum to 1, of the tenth of the mass with the highest log odds."""
+    order = np.argsort(-log_odds, kind="stable")
+    mass_above = np.cumsum(mass[order]) - mass[order]
+    top = np.zeros(len(log_odds))
+    # The point at the border of the tenth is included in part.
+    top[order] = np.clip(0.1 * mass.sum() - mass_above, 0, mass[order])
+    return top / top.sum()

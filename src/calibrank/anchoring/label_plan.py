@@ -1,5 +1,11 @@
-"""Plan how many labels to collect, by simulation.
+"""Which pairs to label, and how many.
 
+Labels are worth most where the outcome is least certain, and every pair needs a known chance of
+being shown. Pairs are sorted by segment and score and drawn at even distances of their cumulated
+probabilities (systematic sampling, Madow 1949): each has exactly the probability it was given, and
+no range of scores and no segment is left out by chance.
+
+How many labels are needed is found by simulation.
 True curves are drawn around a fit, random labels are drawn from each curve, the fit is anchored on
 them, and the error against the true curve is averaged. Around a fit with a sensitivity band, curves
 are those of the band. Around that of a judge, they differ by a level and a slope.
@@ -13,14 +19,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._internal.arguments import instance, seeded, whole, whole_numbers
+from calibrank._internal.arguments import instance, real, seeded, whole, whole_numbers
 from calibrank._internal.logit import expit, logit
-from calibrank._internal.validation import Floats, Ids, IdsLike, Numbers, ids, score_column
+from calibrank._internal.validation import (
+    Floats,
+    Ids,
+    IdsLike,
+    Indices,
+    Numbers,
+    column,
+    ids,
+    require_role,
+    score_column,
+)
 from calibrank.anchoring.anchor import anchor
-from calibrank.anchoring.exploration import choose_pairs
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, Sensitivity
 
+# Enough halvings to find the factor at which the probabilities sum up to the number of labels.
+_BISECTIONS = 60
+# Multiples of it, modulo 1, are spread most evenly.
+_GOLDEN = (5**0.5 - 1) / 2
 SIZES = (0, 30, 100, 300, 1_000, 3_000)
 # Scores: each is predicted for every draw and size.
 _MAX_POPULATION = 2_000
@@ -81,12 +100,8 @@ def plan_labels(
     instance("fitted", fitted, CalibrationMap, "Fit one, or read one with calibrank.load.")
     band = fitted.record.sensitivity
     if band is None and groups is None:
-        raise DataError(
-            "the map to plan for",
-            "carry a sensitivity band",
-            f"a {fitted.method} without",
-            "Use fit_with_sensitivity.",
-        )
+        found, remedy = f"a {fitted.method} without", "Use fit_with_sensitivity."
+        raise DataError("the map to plan for", "carry a sensitivity band", found, remedy)
     draws = whole("draws", draws, 1, _MOST_DRAWS)
     sizes = whole_numbers("sizes", sizes, 0, _MOST_LABELS, "E.g. (0, 300).")
     rng = seeded(seed)
@@ -165,21 +180,17 @@ def _error_after(
 ) -> float:
     """The error of the map after anchoring on `size` labels drawn from the true curve."""
     anchored = fitted
-    if size and queries is None:
-        pairs = rng.integers(len(scores), size=size)
-        labels = (rng.random(size) < truth[pairs]).astype(np.float64)
-        anchored = anchor(fitted, scores[pairs], labels, population=scores)
-    elif size and queries is not None:
-        pairs, propensity = choose_pairs(fitted, scores, size, segments=queries, seed=rng)
-        chances = _by_query(truth, queries, rng)[pairs]
-        labels = (rng.random(len(pairs)) < chances).astype(np.float64)
+    if size:
+        propensity = groups = None
+        if queries is None:
+            pairs = rng.integers(len(scores), size=size)
+        else:
+            pairs, propensity = choose_pairs(fitted, scores, size, segments=queries, seed=rng)
+            groups = queries[pairs]
+        chances = truth if queries is None else _by_query(truth, queries, rng)
+        labels = (rng.random(len(pairs)) < chances[pairs]).astype(np.float64)
         anchored = anchor(
-            fitted,
-            scores[pairs],
-            labels,
-            propensity=propensity,
-            groups=queries[pairs],
-            population=scores,
+            fitted, scores[pairs], labels, propensity=propensity, groups=groups, population=scores
         )
     return float(np.abs(anchored.predict(scores) - truth).mean())
 
@@ -189,5 +200,88 @@ def _by_query(truth: Floats, queries: Ids, rng: np.random.Generator) -> Floats:
     names, codes = np.unique(queries, return_inverse=True)
     levels = rng.normal(0, _GROUP_SD, len(names))
     typical = logit(truth.clip(1e-9, 1 - 1e-9)) * np.sqrt(1 + _FLATTENED * _GROUP_SD**2)
-    chances: Floats = expit(typical + levels[codes])
-    return chances
+    return expit(typical + levels[codes])
+
+
+class Exploration(NamedTuple):
+    """The pairs to show, and the table to log: which row, and with what probability."""
+
+    rows: Indices
+    """Row numbers of the chosen pairs, in increasing order."""
+    propensity: Floats
+    """The probability with which each of them was chosen; `anchor` takes it."""
+
+
+def choose_pairs(
+    fitted: CalibrationMap,
+    scores: Numbers,
+    count: int,
+    *,
+    segments: IdsLike | None = None,
+    importance: Numbers | None = None,
+    smallest: float = 0.5,
+    seed: int | np.random.Generator = 0,
+) -> Exploration:
+    """Choose about `count` of the pairs to show, stratified by score and segment.
+
+    A pair is chosen with a probability proportional to `sqrt(p (1 - p))`, where p is its
+    probability under the map (Neyman's allocation: the standard deviation of its label), times its
+    `importance`. `smallest` is the least probability of a pair, as a fraction of the mean one: it
+    limits the damage where the map is wrong. With 1, all pairs have the same probability.
+
+    >>> from calibrank import Gaussian
+    >>> biased = Gaussian().fit([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0], [0, 0, 1, 0, 1, 1])
+    >>> scores = np.random.default_rng(0).normal(size=10_000)
+    >>> rows, propensity = choose_pairs(biased, scores, 200)
+    >>> len(rows), round(float((1 / propensity).sum() / 10_000), 2)
+    (200, 1.0)
+    """
+    instance("fitted", fitted, CalibrationMap, "Fit one, or read one with calibrank.load.")
+    values = score_column(scores)[0].astype(np.float64)
+    count = whole("count", count, 1, len(values))
+    smallest = real("smallest", smallest, "(0, 1]", "It is a fraction of the mean probability.")
+    probabilities = fitted.predict(values)
+    weights = np.sqrt(probabilities * (1 - probabilities))
+    if importance is not None:
+        factors = column("importance", importance, len(values))
+        require_role("weight", "importance", factors)
+        weights = weights * factors
+    mean = float(weights.mean())
+    # The mean is 1; where every outcome is certain, all pairs are alike.
+    weights = smallest + (1 - smallest) * weights / mean if mean > 0 else np.ones(len(values))
+    propensity = _inclusion_probabilities(weights, count)
+    order = np.argsort(values, kind="stable")
+    rng = seeded(seed)
+    if segments is not None:
+        codes = np.unique(ids("segments", segments, len(values)), return_inverse=True)[1]
+        order = _by_segment(order, codes, rng)
+    cumulated = np.cumsum(propensity[order])
+    points = np.arange(rng.random(), cumulated[-1], 1.0)
+    rows = np.sort(order[np.searchsorted(cumulated, points, side="right")])
+    return Exploration(rows, propensity[rows])
+
+
+def _by_segment(order: Indices, codes: Indices, rng: np.random.Generator) -> Indices:
+    """Rows segment by segment, and within each by score from another place on.
+
+    Places follow the golden ratio. If each segment began at its lowest score, even distances could
+    fall on the same rank of every segment: 50 pairs of 50 queries with 100 documents each.
+    """
+    sizes = np.bincount(codes)
+    place = rng.permutation(len(sizes))[codes]
+    grouped = order[np.argsort(codes[order], kind="stable")]
+    within = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    turned = (within / np.repeat(sizes, sizes) + _GOLDEN * place[grouped]) % 1
+    return grouped[np.lexsort((turned, place[grouped]))]
+
+
+def _inclusion_probabilities(weights: Floats, count: int) -> Floats:
+    """Probabilities proportional to the weights, at most 1, that sum up to the count."""
+    low, high = 0.0, count / float(weights.min())
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        if np.minimum(weights * middle, 1).sum() < count:
+            low = middle
+        else:
+            high = middle
+    return np.minimum(weights * high, 1)

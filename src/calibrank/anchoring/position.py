@@ -1,186 +1,170 @@
-"""A curve of its own for the first positions of each list, and pairs to label there."""
+"""The first positions of each list: a slope of the curve and a function of the rank.
+
+A map that is right for all pairs can be wrong at the top: some of the best scores are best by luck,
+and the best score of one user is an ordinary one of another. Of 1,000 uniformly random labels,
+about seven are among the first five of lists of 700. Labels at all other positions say how the odds
+fall along the list, and they fall close to a power of the rank: log odds = a - c * log(rank - 1/2).
+Where lists are long and positives rare, such a list has an AUC of 1 / (2 - c), which is how the
+prior of c is known. Within a position, log odds follow those of the map of all pairs, as a
+deviation from their mean at the position.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from calibrank._internal.arguments import real, seeded, whole
-from calibrank._internal.logit import expit
-from calibrank._internal.validation import (
-    Floats,
-    IdsLike,
-    Indices,
-    Numbers,
-    column,
-    ids,
-    require_role,
-    score_column,
-)
-from calibrank.anchoring._anchored_curve import anchored_curve
-from calibrank.anchoring._list_position import Pairs, TopCurve, fit_positions
-from calibrank.anchoring._population import population_of, population_scores
-from calibrank.anchoring.exploration import Exploration, choose_pairs
-from calibrank.anchoring.posterior import RandomLabels
-from calibrank.errors import DataError
+from calibrank._internal.isotonic import isotonic_values
+from calibrank._internal.validation import Floats, IdsLike, Numbers, ids, score_column
+from calibrank.anchoring._laplace import LogisticPosteriors, moderation
+from calibrank.anchoring._population import population_scores
 from calibrank.evidence import Evidence
-from calibrank.maps import CalibrationMap, PiecewiseCurve, PositionTerm
+from calibrank.maps import PiecewiseCurve, PositionTerm, SmoothTerm
 from calibrank.maps.term import number_column
-from calibrank.metrics import LogLoss
 from calibrank.metrics.metric import rank_by_user
 from calibrank.terms import Position
 
-# The curve of all labels counts for as much at the top as this many labels there. Few labels would
-# make the top worse than that curve is; dozens of them should not be diluted.
-_PRIOR_LABELS = 5.0
-_FOLDS = 5
+EXPONENTS = {0.6: (0.2, 0.9), 0.0: (0.1, 0.1)}
+"""Prior means of c, with standard deviations and probabilities. The first is an AUC of 0.63 to 0.83
+on random pairs, as rankers have; the second is a ranker that tells nothing."""
+DEVIATION_SD = 0.3
+"""Prior standard deviation of the slope of deviations from the mean at a position, around 1."""
+TOP_SDS = (0.3, 0.3)
+"""Prior standard deviations of the first n positions' own change of the intercept and slope."""
+
+_INTERCEPT_SD = 5.0
+_SMALLEST_SLOPE = 0.01
+# Quantiles of positions between which the mean log odds are linear; the last only with many rows.
+_MEAN_LEVELS = (0.0, 0.3, 0.6, 0.8, 0.95, 1.0)
+_TOP_LEVEL = 0.99
+_TOP_LEVEL_FROM = 2_000
+# Positions up to here have a knot each, and one halfway to the next for ties.
+_SINGLE_KNOTS = 10
+_MOST_KNOTS = 40
 # Pairs that are enough to describe the mean score at each position.
 _MAX_POPULATION = 20_000
-
-FEWEST_LABELS = 10
-"""With fewer labels at the top, nothing says which of the two curves predicts better there."""
 
 
 def fit_position(
     spec: Position,
-    start: CalibrationMap,
     anchored: PiecewiseCurve,
     scores: Floats,
     evidence: Evidence,
     columns: Any,
     population: Any,
 ) -> PositionTerm:
-    """A curve for the first positions of lists, as far as the labels support it.
+    """What the first positions of lists change, from labels at all positions.
 
-    A map that is right for all pairs can be wrong at the top: few labels are there, some of the
-    best scores are best by luck, and the best score of one user is an ordinary one of another.
     Ranks are positions in the lists that would be shown (`list_ranks`), of all candidates and not
-    of the labelled pairs alone.
-
-    Uniformly random labels hardly ever are at the top, but labels at all ranks say how the odds
-    fall along a list: close to a power of the rank, which is continued to the top. The log odds
-    there are those of the map of all pairs, changed to this level; how much of the change is made
-    depends on how well it predicts the labels at the top.
-
-    Better, draw some of the labels at the top, as `choose_top_pairs` does, and pass its
-    probabilities as `propensity`: with 10 or more labels there, a curve is fitted to them alone.
-    The log odds are a mean of the two, in which the curve of all labels counts as much as 5 labels,
-    and for more where the other one predicts held-out labels worse.
+    of the labelled pairs alone. Labels drawn at the top say most (`choose_pairs` with a larger
+    `importance` there); its probabilities go to `anchor` as `propensity`.
     """
-    n = spec.n
     ranks = number_column(spec.column, columns, len(scores), "rank")
+    inside = ranks < spec.n + 0.5
     shares = evidence.positive / np.maximum(evidence.total, 1e-300)
-    inside = ranks < n + 0.5
-    weights = _normalized(evidence.total[inside])
-    pairs = Pairs(scores, ranks, evidence.total)
-    everything = _population(population, spec.column)
-    curve = fit_positions(anchored, pairs, shares, weights, n, spec.column, everything)
-    if len(weights) >= FEWEST_LABELS:
-        scores_there = None if everything is None else everything.first(n)
-        data = _TopLabels(scores[inside], ranks[inside], shares[inside], weights, scores_there)
-        curve = data.mixed(start.without_terms(), curve)
-    return PositionTerm(spec.column, n, curve.curve, curve.by_rank)
+    # Given the rank, it does not matter how often labels of the top were drawn.
+    weights = np.empty(len(scores))
+    for part in (inside, ~inside):
+        weights[part] = _normalized(evidence.total[part])
+    means = _mean_by_position(anchored, scores, ranks, evidence.total, spec.column, population)
+    log_odds = anchored.log_odds(scores)
+    positions = _log_positions(ranks)
+    center = float(np.average(positions, weights=weights))
+    deviations = log_odds - np.interp(positions, *means)
+    design = np.array(
+        [np.ones_like(ranks), positions - center, deviations, inside, inside * deviations]
+    )
+    labels = Evidence.trusted(weights * shares, weights, "naive")
+    level = float(np.average(log_odds, weights=weights))
+    modes, covariances, chances = _posteriors(design, labels, level)
+    # Levels at ranks of the top, where deviations are 0.
+    knots = _rank_knots(spec.n)
+    ones = np.ones_like(knots)
+    at_top = np.array([ones, _log_positions(knots) - center, 0 * ones, ones, 0 * ones])
+    levels = modes @ at_top
+    variances = np.einsum("kr,pkl,lr->pr", at_top, covariances, at_top).mean(axis=1)
+    factors = chances / moderation(variances)
+    spread = levels.mean(axis=1) - chances @ levels.mean(axis=1)
+    error = float(np.sqrt(chances @ (variances + spread**2)))
+    slope = float(factors @ np.maximum(modes[:, 2] + modes[:, 4], _SMALLEST_SLOPE))
+    values = factors @ levels - slope * np.interp(_log_positions(knots), *means)
+    by_rank = SmoothTerm(spec.column, tuple(knots.tolist()), tuple(_falling(values).tolist()))
+    low, high = anchored.end_slopes
+    curve = replace(
+        anchored,
+        values=tuple((slope * np.array(anchored.values)).tolist()),
+        end_slopes=(slope * low, slope * high),
+        value_errors=(error,) * len(anchored.values),
+    )
+    return PositionTerm(spec.column, spec.n, curve, by_rank)
+
+
+def _posteriors(design: Floats, labels: Evidence, level: float) -> tuple[Floats, Floats, Floats]:
+    """The mode and covariance under each prior of the exponent, and the probability of each."""
+    means = np.array([[level, exponent, 1.0, 0.0, 0.0] for exponent in EXPONENTS])
+    sds = np.array([[_INTERCEPT_SD, sd, DEVIATION_SD, *TOP_SDS] for sd, _ in EXPONENTS.values()])
+    problem = LogisticPosteriors(design, labels.total, labels.positive, means, sds)
+    modes, hessians = problem.solve()
+    evidence = -problem.loss(modes) - np.linalg.slogdet(hessians)[1] / 2
+    evidence += np.log([probability for _, probability in EXPONENTS.values()])
+    chances = np.exp(evidence - evidence.max())
+    covariances = np.linalg.inv(hessians) * sds[:, :, None] * sds[:, None]
+    return modes, covariances, chances / chances.sum()
 
 
 def _normalized(weights: Floats) -> Floats:
     """Weights that sum to their effective sample size."""
-    if not len(weights):
-        return weights
     # Kish: (sum of w)^2 / sum of w^2 labels of equal weight have the same variance.
-    normalized: Floats = weights * weights.sum() / (weights**2).sum()
-    return normalized
+    return weights * (weights.sum() / max(float((weights**2).sum()), 1e-300))
 
 
-class _TopLabels(NamedTuple):
-    """Labels of pairs at the top, and scores of the population there."""
+def _mean_by_position(
+    curve: PiecewiseCurve,
+    scores: Floats,
+    ranks: Floats,
+    weights: Floats,
+    rank: str,
+    population: Any,
+) -> tuple[Floats, Floats]:
+    """Knots and values of the mean log odds, linear in the logarithm of the position.
 
-    scores: Floats
-    ranks: Floats
-    labels: Floats
-    weights: Floats
-    population: Floats | None
-
-    def mixed(self, fitted: CalibrationMap, other: TopCurve) -> TopCurve:
-        """The mean of a curve of these labels alone and another one."""
-        own = self.curve(fitted, np.arange(len(self.scores)))
-        effective = float(self.weights.sum())
-        weight = effective / (effective + _PRIOR_LABELS) * float(expit(self.gain(fitted, other)))
-        values = tuple((1 - weight) * value for value in other.by_rank.values)
-        by_rank = replace(other.by_rank, values=values)
-        return TopCurve(_mean_curve(own, other.curve, weight), by_rank)
-
-    def curve(self, fitted: CalibrationMap, rows: Indices) -> PiecewiseCurve:
-        """The curve anchored on some of the labels."""
-        weights = _normalized(self.weights[rows])
-        labels = RandomLabels(self.scores[rows], weights, weights * self.labels[rows])
-        population = population_of(fitted, labels.scores, self.population)
-        return anchored_curve([fitted], labels, population, fitted.record.base_rate_range)[0]
-
-    def gain(self, fitted: CalibrationMap, other: TopCurve) -> float:
-        """The log likelihood of held-out labels under curves of the rest, minus that of `other`."""
-        count = len(self.scores)
-        # By score and label, so that the folds are alike and the order of rows does not matter.
-        order = np.lexsort((self.labels, self.scores))
-        fold = np.arange(count) % _FOLDS
-        others = other.predict(self.scores, self.ranks)
-        gain = 0.0
-        for number in range(_FOLDS):
-            held_out = order[fold == number]
-            curve = self.curve(fitted, order[fold != number])
-            own = curve.probabilities(self.scores[held_out])
-            labels = Evidence.trusted(self.labels[held_out], np.ones(len(held_out)), "naive")
-            gain += len(held_out) * LogLoss()(others[held_out], labels)
-            gain -= len(held_out) * LogLoss()(own, labels)
-        return gain
-
-
-def choose_top_pairs(
-    fitted: CalibrationMap,
-    scores: Numbers,
-    ranks: Numbers,
-    count: int,
-    n: int = 5,
-    share: float = 0.3,
-    *,
-    seed: int | np.random.Generator = 0,
-) -> Exploration:
-    """Choose about `count` pairs to label, a share of them among the first n of the lists.
-
-    Within the first n, and among the other pairs, it is `choose_pairs`. The result has the
-    probability of each chosen pair, which `anchor` takes.
-
-    >>> from calibrank import Gaussian
-    >>> biased = Gaussian().fit([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0], [0, 0, 1, 0, 1, 1])
-    >>> scores = np.random.default_rng(0).normal(size=10_000)
-    >>> ranks = list_ranks(scores, np.arange(10_000) // 100)
-    >>> rows, propensity = choose_top_pairs(biased, scores, ranks, 200)
-    >>> int((ranks[rows] <= 5).sum()), round(float((1 / propensity).sum() / 10_000), 1)
-    (60, 1.0)
+    Of the population where its scores and ranks are known, otherwise of the labelled pairs.
     """
-    values = score_column(scores)[0].astype(np.float64)
-    positions = _positions("ranks", ranks, len(values))
-    n = whole("n", n, 1)
-    share = real("share", share, "(0, 1)", "It is the part of the labels at the top.")
-    inside = positions < n + 0.5
-    rng = seeded(seed)
-    at_top = round(share * whole("count", count, 2))
-    rows, chances = [], []
-    for part, size in ((np.flatnonzero(inside), at_top), (np.flatnonzero(~inside), count - at_top)):
-        if not 0 < size <= len(part):
-            raise DataError(
-                "count",
-                ("be at most the number of pairs at the top and elsewhere, and at least 1 of each"),
-                f"{size} of {len(part)} pairs",
-                "Change count or share.",
-            )
-        chosen = choose_pairs(fitted, values[part], size, seed=rng)
-        rows.append(part[chosen.rows])
-        chances.append(chosen.propensity)
-    joined = np.concatenate(rows)
-    order = np.argsort(joined)
-    return Exploration(joined[order], np.concatenate(chances)[order])
+    if hasattr(population, "keys") and rank in population:
+        scores = np.asarray(population_scores(population), dtype=np.float64)
+        step = max(1, len(scores) // _MAX_POPULATION)
+        ranks = number_column(rank, population, len(scores), "rank")[::step]
+        scores = scores[::step]
+        weights = np.ones(len(scores))
+    positions = _log_positions(ranks)
+    levels = _MEAN_LEVELS if len(positions) < _TOP_LEVEL_FROM else (*_MEAN_LEVELS, _TOP_LEVEL)
+    knots = np.unique(np.quantile(positions, levels))
+    hats = np.array([np.interp(positions, knots, unit) for unit in np.eye(len(knots))])
+    root = np.sqrt(weights)
+    values = np.linalg.lstsq((hats * root).T, curve.log_odds(scores) * root, rcond=None)[0]
+    return knots, values
+
+
+def _log_positions(ranks: Floats) -> Floats:
+    """Minus the logarithm of the position, where position k of a list covers k - 1 to k."""
+    return -np.log(ranks - 0.5)
+
+
+def _falling(values: Floats) -> Floats:
+    """The nearest values that do not rise with the rank, which keeps the order of each list."""
+    highest = float(values.max())
+    span = max(highest - float(values.min()), 1e-12)
+    rising = isotonic_values((highest - values) / span, np.ones(len(values)))
+    return highest - span * rising
+
+
+def _rank_knots(n: int) -> Floats:
+    """Ranks 1 to n and a half, on which the function of the rank is given."""
+    single = np.arange(1.0, min(n, _SINGLE_KNOTS) + 0.75, 0.5)
+    further = np.geomspace(single[-1], n + 0.5, _MOST_KNOTS)
+    return np.union1d(single, further) if n > _SINGLE_KNOTS else single
 
 
 def list_ranks(scores: Numbers, lists: IdsLike) -> Floats:
@@ -196,38 +180,3 @@ def list_ranks(scores: Numbers, lists: IdsLike) -> Floats:
     ranks: Floats = np.empty(len(values))
     ranks[ranking.order] = ranking.rank + (ranking.ties + 1) / 2
     return ranks
-
-
-def _positions(name: str, ranks: Numbers, rows: int) -> Floats:
-    positions = column(name, ranks, rows)
-    require_role("rank", name, positions)
-    return positions
-
-
-def _population(population: Any, rank: str) -> Pairs | None:
-    """Scores and ranks of the population, thinned, if both are known."""
-    scores = population_scores(population)
-    if scores is None or not hasattr(population, "keys") or rank not in population:
-        return None
-    scores = scores.astype(np.float64)
-    ranks = number_column(rank, population, len(scores), "rank")
-    step = max(1, len(scores) // _MAX_POPULATION)
-    return Pairs(scores[::step], ranks[::step], np.ones(len(scores[::step])))
-
-
-def _mean_curve(first: PiecewiseCurve, second: PiecewiseCurve, weight: float) -> PiecewiseCurve:
-    """The weighted mean of two curves' log odds, which is linear between the knots of both."""
-    knots = np.union1d(first.knots, second.knots)
-    values = weight * first.log_odds(knots) + (1 - weight) * second.log_odds(knots)
-    errors = weight * first.errors_at(knots) + (1 - weight) * second.errors_at(knots)
-    shares = (weight, 1 - weight)
-    slopes = np.average([first.end_slopes, second.end_slopes], axis=0, weights=shares)
-    slope_errors = np.average([first.slope_errors, second.slope_errors], axis=0, weights=shares)
-    return PiecewiseCurve(
-        knots=tuple(knots.tolist()),
-        # Rounding may not reverse the order of two knots.
-        values=tuple(np.maximum.accumulate(values).tolist()),
-        end_slopes=(float(slopes[0]), float(slopes[1])),
-        value_errors=tuple(errors.tolist()),
-        slope_errors=(float(slope_errors[0]), float(slope_errors[1])),
-    )

@@ -37,14 +37,15 @@ from calibrank._internal.validation import (
 from calibrank.anchoring._alternatives import (
     AlternativeCurve,
     EvidenceOf,
+    Positives,
+    PropensityModel,
     ScoreGroups,
     clipped_log_odds,
     clipped_logit,
     cumulative_fractions,
 )
+from calibrank.anchoring.known_rate import shift_for
 from calibrank.anchoring.posterior import SLOPE_FACTORS
-from calibrank.anchoring.propensity_model import Positives, PropensityModel
-from calibrank.anchoring.shift import shift_for
 from calibrank.curves.calibrator import Calibrator
 from calibrank.evidence import ips, is_usable
 from calibrank.maps import CalibrationMap, Sensitivity
@@ -102,7 +103,8 @@ def fit_with_sensitivity(
         exposure = np.where(is_positive, exposure, 1.0)
         remedy = "Set a clip, or correct the propensities."
         require(is_usable, "exposure", "be above 0 where the label is 1", exposure, remedy)
-    row_weights = _row_weights(weights, len(array))
+    row_weights = column("weights", np.ones(len(array)) if weights is None else weights, len(array))
+    require_role("weight", "weights", row_weights)
     fit_weights = np.where(is_positive, row_weights, row_weights * propensity_model.negatives)
     propensity = propensity_model.propensity(exposure)
     summary = Summary.of(array, ips(labels, propensity, weights=fit_weights))
@@ -118,14 +120,6 @@ def fit_with_sensitivity(
     )
 
 
-def _row_weights(weights: Numbers | None, size: int) -> Floats:
-    if weights is None:
-        return np.ones(size)
-    array = column("weights", weights, size)
-    require_role("weight", "weights", array)
-    return array
-
-
 def with_sensitivity(
     fitted: CalibrationMap,
     calibrator: Calibrator,
@@ -138,7 +132,7 @@ def with_sensitivity(
 ) -> CalibrationMap:
     """Attach a sensitivity band to a fitted map.
 
-    `assumption` is one of `calibrank.maps.record.ASSUMPTIONS`, and `evidence_of` the function that
+    `assumption` is one of `maps.sensitivity.ASSUMPTIONS`, and `evidence_of` the function that
     made the summary's evidence. If the map was moved to a known base rate, so is every alternative.
     A map that was anchored on random labels, or that learns nothing from labels, has no band and is
     returned as it is.
@@ -158,9 +152,8 @@ def with_sensitivity(
     curves = list(groups.curves(fitted, calibrator, models, scores, rate))
     # A known scale of the propensities, or a known base rate, leaves no factor undetermined.
     determined = scale_known or rate is not None
-    scales = [1.0 if determined else curve.smallest_scale for curve in curves]
     factor = 1.0 if determined else EXPOSURE_FACTOR
-    scales = [scale / factor for scale in scales]
+    scales = [1.0 if determined else curve.smallest_scale / factor for curve in curves]
     band = _band(fitted, curves, scales, scores)
     if rate is not None and fitted.record.top_rate is None and not scale_known:
         band = _widened(band, groups, rate)
@@ -173,7 +166,11 @@ def _band(
     fitted: CalibrationMap, curves: list[AlternativeCurve], scales: list[float], scores: Floats
 ) -> Sensitivity:
     """The envelope of all alternatives and scales, widened by the sampling error of the fit."""
-    below, above = _sampling_error(fitted, scores)
+    # How far the confidence interval extends below and above the fit, in log odds.
+    middle = clipped_log_odds(fitted.log_odds(scores))
+    interval = fitted.sampling_interval(scores)
+    below = np.maximum(middle - clipped_logit(interval.low), 0)
+    above = np.maximum(clipped_logit(interval.high) - middle, 0)
     low = np.min([curve.log_odds for curve in curves], axis=0) - below
     raised_curves = []
     raised_rates = []
@@ -206,12 +203,3 @@ def _widened(band: Sensitivity, groups: ScoreGroups, rate: float) -> Sensitivity
     low = clipped_log_odds(np.min(curves, axis=0))
     high = clipped_log_odds(np.max(curves, axis=0))
     return replace(band, low=tuple(low.tolist()), high=tuple(high.tolist()))
-
-
-def _sampling_error(fitted: CalibrationMap, scores: Floats) -> tuple[Floats, Floats]:
-    """How far the confidence interval extends below and above the fit, in log odds."""
-    middle = clipped_log_odds(fitted.log_odds(scores))
-    interval = fitted.sampling_interval(scores)
-    below = np.maximum(middle - clipped_logit(interval.low), 0)
-    above = np.maximum(clipped_logit(interval.high) - middle, 0)
-    return below, above

@@ -8,41 +8,42 @@ import numpy as np
 
 from calibrank._internal.validation import Floats
 from calibrank.anchoring import anchor as anchor_map
-from calibrank.anchoring import compare_with_constant, to_base_rate, transfer
-from calibrank.anchoring.count_columns import default_terms
+from calibrank.anchoring import to_base_rate, transfer
+from calibrank.anchoring._terms_of import default_terms
 from calibrank.cli import console
 from calibrank.cli.declared import choose_label, choose_terms, require_columns, with_terms
 from calibrank.cli.failures import UsageError
-from calibrank.cli.judgements import Judgements, compare, read_judged
+from calibrank.cli.judgements import compare, print_compared, read_judged
 from calibrank.cli.parse import Given
-from calibrank.cli.rendering import base_rate_lines, print_terms, probability_table
+from calibrank.cli.rendering import print_base_rate, print_probabilities, print_terms
 from calibrank.errors import DataError
 from calibrank.evidence import naive
 from calibrank.maps import CalibrationMap, load
 from calibrank.search import anchor_judged, read_run
+from calibrank.tabular.aggregate import read_features
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.features import read_features
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 from calibrank.terms import Position
 
 # Options that have an effect whatever the labels are.
-_ALWAYS = {"map_file", "out", "json", "base_rate", "base_rate_range"}
+_ALWAYS = {"map", "out", "json", "base_rate", "base_rate_range"}
+_OF_RUNS = {"run", "qrels", "label", "relevant"}
 
 
 def anchor(given: Given) -> None:
     """Move a map to labels that can be trusted more, or to a known base rate."""
     _require_one_source(given)
-    inputs = (given.map_file, given.table, given.run, given.qrels, given.population)
+    inputs = (given.map, given.table, given.run, given.qrels, given.population)
     console.require_output(given.out, *inputs)
-    fitted = load(given.map_file)
+    fitted = load(given.map)
     known = fitted if given.base_rate is None else _moved(fitted, given)
     anchored = known
     compared = None
     if given.qrels is not None:
         labels = [given.label] if given.label else []
-        found = read_judged(given.run, Judgements([given.qrels], labels, given.relevant))
-        folders = [Path(each).parent for each in (given.map_file, given.run, given.qrels)]
+        found = read_judged(given.run, [given.qrels], labels, given.relevant)
+        folders = [Path(each).parent for each in (given.map, given.run, given.qrels)]
         compared = compare(known, found, folders)
         anchored = anchor_judged(known, found.judged)
     elif given.run is not None:
@@ -52,12 +53,12 @@ def anchor(given: Given) -> None:
     elif given.base_rate is None:
         anchored = _transferred(known, _population(given, known)["score"])
     anchored.save(given.out)
-    about = {"out": str(given.out), **anchored.to_dict(), **_constant_check(anchored)}
-    console.answer(about | (compared.to_dict() if compared else {}))
-    console.state(base_rate_lines(anchored.record))
+    about = {"out": str(given.out), **anchored.to_dict()}
+    console.answer(about | (compared._asdict() if compared else {}))
+    print_base_rate(anchored.record)
     if compared is not None:
-        compared.print(Path(given.qrels).name)
-    console.show(probability_table(anchored))
+        print_compared(compared, Path(given.qrels).name)
+    print_probabilities(anchored)
     print_terms(anchored)
     console.say_saved(given.out)
 
@@ -112,8 +113,6 @@ def _transferred(fitted: CalibrationMap, scores: Floats) -> CalibrationMap:
 
 def _require_one_source(given: Given) -> None:
     rate = given.base_rate
-    if given.table is not None and given.run is not None:
-        raise UsageError("labels", "come from TABLE or from --run and --qrels", "both")
     if rate is not None and given.base_rate_range is None and (given.table or given.run):
         raise UsageError(
             "labels and --base-rate",
@@ -129,9 +128,9 @@ def _require_one_source(given: Given) -> None:
             "For a replaced model, name its scores: --run or --population.",
         )
     if given.run is not None:
-        given.refuse_others("--run", {*_ALWAYS, "run", "qrels", "label", "relevant"})
+        given.refuse("with --run", *given.typed.keys() - _ALWAYS - _OF_RUNS)
     elif given.table is None:
-        given.refuse_others("no labels", {*_ALWAYS, "population", "score"})
+        given.refuse("without labels", *given.typed.keys() - _ALWAYS - {"population", "score"})
     low, high = given.base_rate_range or (0, 1)
     if rate is not None and not low < rate < high:
         raise UsageError(
@@ -142,44 +141,24 @@ def _require_one_source(given: Given) -> None:
 
 
 def _moved(fitted: CalibrationMap, given: Given) -> CalibrationMap:
-    """The map at the known rate."""
+    """The map at the known rate, over the pairs of --population or scores like those of the fit."""
+    pairs = None
+    quantiles = fitted.record.score_quantiles
     if given.population is not None:
         pairs = _population(given, fitted)
         scores = pairs["score"]
-    elif fitted.terms:
+    elif fitted.terms or quantiles is None:
+        needed = ", ".join(fitted.columns) or "scores, of which it has no sketch"
         raise UsageError(
             "--base-rate",
-            "go with --population for a map with terms: the rate is a mean over pairs, and the "
-            f"map needs their {', '.join(fitted.columns)}",
+            "go with --population for this map: the rate is a mean over pairs, and the map needs "
+            f"their {needed}",
             remedy="Name a table of pairs.",
         )
     else:
-        pairs, scores = None, _sketch(fitted)
+        ends = np.array(quantiles)
+        scores = (ends[1:] + ends[:-1]) / 2
     return to_base_rate(fitted, given.base_rate, scores, None, given.base_rate_range, pairs)
-
-
-def _sketch(fitted: CalibrationMap) -> Floats:
-    """Scores like those of the fit: the middles between neighbouring quantiles."""
-    quantiles = fitted.record.score_quantiles
-    if quantiles is None:
-        raise UsageError(
-            "--population",
-            "be given for a map without a sketch of its scores, such as one of an older version",
-            remedy="Name a table of pairs.",
-        )
-    ends = np.array(quantiles)
-    middles: Floats = (ends[1:] + ends[:-1]) / 2
-    return middles
-
-
-def _constant_check(fitted: CalibrationMap) -> dict[str, Any]:
-    """For --json: a map moved to a known rate, compared with that rate for every pair."""
-    record = fitted.record
-    if record.base_rate_source != "known rate" or fitted.terms or record.score_quantiles is None:
-        return {}
-    check = compare_with_constant(fitted, _sketch(fitted))
-    warning = check.message if check.is_worse else None
-    return {"constant_check": {**check._asdict(), "warning": warning}}
 
 
 def _population(given: Given, fitted: CalibrationMap, rank: str | None = None) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import io
 import sys
 import warnings
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -11,22 +12,28 @@ import calibrank.cli.commands
 import calibrank.cli.search_commands  # noqa: F401  (both declare commands)
 from calibrank import __version__
 from calibrank._internal.interrupt import raise_on_interrupt
-from calibrank.cli.failures import CLOSED_PIPE, UsageError, print_line, report_failure
-from calibrank.cli.memory import adapt_to_limit
+from calibrank.cli.failures import CLOSED_PIPE, print_line, report_failure
 from calibrank.cli.parse import COMMANDS as COMMANDS  # noqa: PLC0414  (re-exported)
-from calibrank.cli.parse import find_command
+from calibrank.cli.parse import Command, Given, find_command
 from calibrank.errors import MissingExtraError
 
 _PACKAGES = ("rich", "pyarrow", "matplotlib")
 
+# Where the functions of commands are that have no module of their name.
+_MODULES = {
+    **dict.fromkeys(("compare", "control", "report"), "evaluate"),
+    **dict.fromkeys(("apply", "export", "score"), "inspect"),
+}
+
 
 def main() -> None:
     """Run the command line; an error is printed as one line, without a traceback."""
-    adapt_to_limit()
-    _degrade_output()
+    # Characters that a terminal's encoding lacks are printed as escapes, and are no error.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = _print_warning
     try:
-        _require_values(sys.argv[1:])
         code = _run(sys.argv[1:])
         # A full disk or a closed pipe shows only now.
         sys.stdout.flush()
@@ -48,30 +55,17 @@ def _run(arguments: list[str]) -> int:
     for package in _PACKAGES:
         if find_spec(package) is None:
             raise MissingExtraError(package, "cli")
-    module = import_module(f"calibrank.cli.{command.name.split()[0]}")
-    function = getattr(module, command.name.split()[-1])
-    module.console.screen.quiet = getattr(given, "json", False)
+    function = function_of(command)
+    import_module("calibrank.cli.console").screen.quiet = getattr(given, "json", False)
     raise_on_interrupt()  # from here on, files that are being written are removed
     return function(given) or 0
 
 
-def _require_values(arguments: list[str]) -> None:
-    """Refuse empty values, as of `--label "$RULE"` where a variable is not set."""
-    option = "an argument"
-    for argument in arguments:
-        name, has_value, value = argument.partition("=")
-        if "\0" in argument:
-            raise UsageError("an argument", "not hold a NUL character", f"{argument!r}")
-        if argument == "" or (name.startswith("--") and has_value and not value):
-            subject = name if name.startswith("--") else option
-            raise UsageError(subject, "not be empty", "''", "Give a value, or leave it out.")
-        option = argument if argument.startswith("-") else "an argument"
-
-
-def _options() -> dict[str, str]:
-    """The options of the command that runs, by the parameters that they set."""
-    command, _ = find_command(sys.argv[1:])
-    return {option.name: option.names[0] for option in command.options}
+def function_of(command: Command) -> Callable[[Given], int | None]:
+    """The function that runs a command; what it needs is imported only now."""
+    name, *_ = words = command.name.split()
+    module: Any = import_module(f"calibrank.cli.{_MODULES.get(name, name)}")
+    return getattr(module, words[-1])
 
 
 def _exit_code(error: BaseException) -> int:
@@ -79,25 +73,15 @@ def _exit_code(error: BaseException) -> int:
         # The reader has seen enough, as in `calibrank inspect map.json | head`: no message.
         sys.stdout = io.StringIO()
         return CLOSED_PIPE
-    try:
-        return report_failure(error, _options())
-    finally:
-        _drop_unwritable_output()
-
-
-def _drop_unwritable_output() -> None:
-    """Forget text that cannot be written: the interpreter would try again and print an error."""
+    command, _ = find_command(sys.argv[1:])
+    # By the parameters that they set, which errors are about.
+    code = report_failure(error, {each.name: each.names[0] for each in command.options})
     try:
         sys.stdout.flush()
     except OSError:
+        # Forget text that cannot be written: the interpreter would try again and print an error.
         sys.stdout = io.StringIO()
-
-
-def _degrade_output() -> None:
-    """Let characters that a terminal's encoding lacks be printed as escapes, not be an error."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    return code
 
 
 def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from calibrank.cli import options
-from calibrank.cli.options import MODEL, ROWS, column, one_of
-from calibrank.cli.parse import FINITE, RATE, REQUIRED, OneOf, Option, Rule, Whole, command, path
+from calibrank.cli.options import MODEL, ROWS, column, columns, one_of, within
+from calibrank.cli.parse import FINITE, RATE, REQUIRED, OneOf, Option, Rule, command, path, whole
 
-_TRUSTED = "Labels to trust"
 # Each process holds a copy of the dataset and a model, so not one per core on large machines.
 _JOBS = min(os.cpu_count() or 1, 8)
 
@@ -34,11 +33,11 @@ def calibrank() -> None:
     Option(
         "--negatives",
         "Negatives per held-out positive. Default: enough to represent all unobserved pairs.",
-        Whole(1, 10_000),
+        whole(1, 10_000),
     ),
     *(options.USER, options.ITEM, options.LABEL, options.LOG),
     Option("--time", "Time column."),
-    Option("--dim", "Length of the embedding vectors. Default: the paper's.", Whole(1, 4096)),
+    Option("--dim", "Length of the embedding vectors. Default: the paper's.", whole(1, 4096)),
     *(options.EPOCHS, options.SEED, options.DEVICE, options.JSON),
 )
 def train() -> None:
@@ -67,20 +66,16 @@ def score() -> None:
 @command(
     *(options.TABLE, options.SCORE, options.LABEL, options.USER, options.PROPENSITY),
     *(options.ITEM_FOR_POPULARITY, options.WEIGHT, options.LOG, options.NEGATIVES_KEPT),
-    Option(
+    columns(
         "--balance",
-        "With --propensity: a column of numbers whose mean is compared with and without weights. "
-        "May be repeated.",
-        metavar="COLUMN",
-        is_repeated=True,
+        "With --propensity: a column of numbers whose mean is compared with and without weights.",
     ),
     column(
         "--exposed",
-        "With --propensity: 1 where a pair was shown, 0 where not, empty where unknown. Checks "
-        "whether the propensities are calibrated.",
+        "With --propensity: 1 where a pair was shown, 0 where not. Checks the propensities.",
     ),
     options.JSON,
-    rules=[Rule("--balance --exposed", "--propensity")],
+    rules=[Rule("--balance --exposed", "--propensity"), options.PROPENSITY_OR_ITEM],
 )
 def diagnose() -> None:
     """Check a table before fitting: what it identifies, and which labels to collect.
@@ -92,19 +87,12 @@ def diagnose() -> None:
 @command(
     *(options.TABLE, options.SCORE, options.LABEL, options.ITEM_FOR_POPULARITY),
     *(options.USER_FOR_FOLDS, options.PROPENSITY, options.WEIGHT),
-    column(
-        "--position",
-        "Ranks at which rows were shown, from 1. A click needs the user to have looked at that "
-        "rank; how often is estimated from items (--item) at several ranks.",
-    ),
+    column("--position", "Ranks from 1 at which rows were shown: users look less at low ones."),
     *(options.LOG, options.NEGATIVES_KEPT, options.BAD_ROWS, options.METHOD),
     *(options.TERM_SEGMENT, options.TERM_FEATURE, options.MAP_OUT, options.JSON),
     rules=[
-        Rule(
-            "--position",
-            "--item",
-            ": how often each rank is looked at is estimated from items at several ranks",
-        )
+        Rule("--position", "--item", ", by which it is estimated how often ranks are looked at"),
+        options.PROPENSITY_OR_ITEM,
     ],
 )
 def fit() -> None:
@@ -121,56 +109,37 @@ def fit() -> None:
     options.MAP,
     Option("[TABLE]", f"Labels of randomly shown pairs. {options.TABLE_HELP}"),
     *(options.SCORE, options.LABEL),
-    column(
-        "--propensity", "The exploration policy's probability of showing each pair, if they differ."
-    ),
+    column("--propensity", "The policy's probability of showing each pair, if they differ."),
     column("--group", "Users or queries: labels of one are alike, and count for less."),
-    Option(
-        "--run",
-        "Instead of TABLE: the run of a search system. With --qrels; without, the run of a model "
-        "that replaced the map's.",
-        panel=_TRUSTED,
-    ),
-    Option(
-        "--qrels",
-        "Judgements of the run to trust more than the map's, such as people's: TREC qrels, .tsv, "
-        ".json or a table.",
-        panel=_TRUSTED,
+    *within(
+        "Labels to trust",
+        Option(
+            "--run",
+            "Instead of TABLE: the run of a search system. With --qrels; without, the run of a "
+            "model that replaced the map's.",
+        ),
+        Option("--qrels", "Judgements of the run to trust more than the map's, such as people's."),
+        Option("--base-rate RATE", "The fraction of all pairs that are liked, if known.", RATE),
+        Option(
+            "--base-rate-range LOW HIGH",
+            "With --base-rate: the lowest and the highest plausible rate (a 95% interval). Labels "
+            "of TABLE are weighed against it; fewer than 300 do not overrule a wrong one.",
+            RATE,
+        ),
     ),
     options.RELEVANT,
     Option(
-        "--base-rate",
-        "The fraction of all pairs that are liked, if it is known from elsewhere.",
-        RATE,
-        panel=_TRUSTED,
-        metavar="RATE",
-    ),
-    Option(
-        "--base-rate-range",
-        "With --base-rate: the lowest and the highest plausible rate (a 95% interval). Labels of "
-        "TABLE are weighed against it; fewer than 300 do not overrule a wrong one.",
-        RATE,
-        panel=_TRUSTED,
-        metavar="LOW HIGH",
-        n_values=2,
-    ),
-    Option(
         "--population",
-        "Table of the pairs that probabilities are wanted for, with scores and the map's columns. "
-        "Default: scores like those of the fit, of which the map has a sketch. Without labels: "
-        "scores of a model that replaced the map's.",
+        "Pairs that probabilities are wanted for, with scores and the map's columns. Default: like "
+        "those of the fit. Without labels: scores of a model that replaced the map's.",
         panel=ROWS,
     ),
     *(options.TERM_SEGMENT, options.TERM_FEATURE),
-    column(
-        "--rank",
-        "Position of each pair in its user's list, from 1. The first five positions get a curve "
-        "of their own.",
-        panel=MODEL,
-    ),
+    column("--rank", "Position in the user's list: the first five get their own curve.", "", MODEL),
     replace(options.MAP_OUT, default=Path("anchored.json")),
     options.JSON,
     rules=[
+        Rule("TABLE --run", reason=": labels come from one of them"),
         Rule("--qrels", "--run", ", whose documents were judged"),
         Rule("--relevant", "--qrels", ", whose grades it is about"),
         Rule("--base-rate-range", "--base-rate", ", the most plausible rate"),
@@ -208,11 +177,8 @@ def apply() -> None:
     *(options.TABLE, options.MAP_OPTION, options.PROBABILITY, options.SCORE, options.LABEL),
     *(options.USER, options.WEIGHT, options.SEGMENT),
     Option(
-        "--metric",
-        "Another metric, with its settings: 'ECE(bins=20)', GAUC, 'FieldECE(\"country\")', "
-        "NDCG@10. May be repeated.",
-        metavar="METRIC",
-        is_repeated=True,
+        "--metric METRIC ...",
+        "Another metric: 'ECE(bins=20)', GAUC, 'FieldECE(\"country\")', NDCG@10.",
     ),
     *(options.BAD_ROWS, options.JSON),
     rules=options.MAP_OR_PROBABILITY,
@@ -230,10 +196,8 @@ def evaluate() -> None:
 @command(
     *(options.TABLE, options.SCORE, options.LABEL, options.USER, options.PROPENSITY),
     *(options.ITEM_FOR_POPULARITY, options.WEIGHT, options.LOG),
-    Option(
-        "--folds", "Folds of users; each is evaluated by a fit on the others.", Whole(2, 1000), 5
-    ),
     *(options.BAD_ROWS, options.JSON),
+    rules=[options.PROPENSITY_OR_ITEM],
 )
 def compare() -> None:
     """Compare all calibration methods by cross-validation over users.
@@ -250,30 +214,18 @@ def compare() -> None:
     options.USER,
     column("--propensity", "Logged probabilities with which pairs were shown, if they differ."),
     Option(
-        "--promise",
+        "--promise PROMISE ...",
         "What lists must keep: 'Precision(0.8)' (the default), 'Recall(0.8)', or "
-        "'PooledPrecision(0.8)' with --longest. May be repeated: all are kept together.",
-        is_repeated=True,
+        "'PooledPrecision(0.8)' with --longest. Several are kept together.",
     ),
     Option(
-        "--cut",
-        "Where a list ends: Threshold (the default), Rank, or Gap (to its best row). May be "
-        "repeated: the best is chosen. Rank and Gap need all candidates as rows.",
-        is_repeated=True,
+        "--cut CUT ...",
+        "Where a list ends: Threshold (the default), Rank, or Gap (to its best row). Of several, "
+        "the best is chosen. Rank and Gap need all candidates as rows.",
     ),
-    Option(
-        "--abstain",
-        "Give no answer where the best probability is low, if the promises cannot be kept for all.",
-        bool,
-        default=False,
-    ),
+    Option("--abstain", "Give no answer where promises cannot be kept.", bool, default=False),
     Option("--confidence", "Confidence of the promise.", FINITE, 0.95),
-    Option(
-        "--longest",
-        "Length of the longest list: of each user's rows, which must be all candidates, only the "
-        "best are shown.",
-        Whole(),
-    ),
+    Option("--longest", "Length of the longest list; the rows must be all candidates.", whole(1)),
     *(options.BAD_ROWS, options.JSON),
     rules=options.MAP_OR_PROBABILITY,
 )
@@ -289,20 +241,8 @@ def control() -> None:
 
 @command(
     options.MAP,
-    Option(
-        "--score-at",
-        "Print the raw score from which on the probability is at least this, e.g. 0.5: one per "
-        "level where the map has levels. With settings for search engines and SQL.",
-        FINITE,
-    ),
-    Option(
-        "--where",
-        "With --score-at: the value of a column that the map needs, e.g. country=NL. May be "
-        "repeated.",
-        is_repeated=True,
-    ),
+    Option("--score-at", "Print the raw score of this probability, for engines and SQL.", FINITE),
     options.JSON,
-    rules=[Rule("--where", "--score-at")],
 )
 def inspect() -> None:
     """Describe a saved map, or find the score of a probability.
@@ -314,10 +254,7 @@ def inspect() -> None:
 @command(
     options.TABLE,
     Option("--out -o", "Where to write the HTML page.", path, Path("report.html")),
-    replace(
-        options.MAP_OPTION,
-        help="Map to evaluate; without one, Gaussian is fitted and cross-validated.",
-    ),
+    replace(options.MAP_OPTION, default=REQUIRED),
     *(options.SCORE, options.LABEL, options.USER, options.ITEM, options.PROPENSITY),
     *(options.WEIGHT, options.SEGMENT, options.LOG, options.BAD_ROWS, options.JSON),
 )
@@ -334,39 +271,18 @@ def report() -> None:
 
 @command(
     Option("STORE", "Folder of days, or an address such as s3://bucket/days.", default=REQUIRED),
-    replace(
-        options.MAP_OPTION, help=f"{options.MAP_HELP} The one that is deployed.", default=REQUIRED
-    ),
-    Option(
-        "--add",
-        "Table of one day (Parquet or CSV) to add first. Rows without a label count for the "
-        "scores.",
-    ),
+    replace(options.MAP_OPTION, help="The map that is deployed.", default=REQUIRED),
+    Option("--add", "Table of one day to add first. Rows without a label count for the scores."),
     Option("--date", "With --add: the date of all its rows, such as 2026-01-31."),
     Option("--out -o", "Where to write an HTML page with the time series.", path),
-    Option(
-        "--refit",
-        "Where to save a new map, fitted to the labels of the window.",
-        path,
-        parameter="refit_to",
-    ),
-    Option(
-        "--method",
-        "With --refit: the method. Default: that of the old map.",
-        one_of(*options.METHODS),
-    ),
-    Option(
-        "--window",
-        "Days that estimates, score drift and the refit look back. Default: 28.",
-        Whole(1, 100_000),
-    ),
+    Option("--refit", "Where to save a new map, fitted to the labels of the window.", path),
+    Option("--window", "Days that estimates and the refit look back.", whole(1, 100_000), 28),
     *(options.SCORE, options.LABEL, options.USER, options.WEIGHT, options.BAD_ROWS),
     Option("--fail-on-alarm", "Exit with code 7 if calibration has changed.", bool, default=False),
     options.JSON,
     rules=[
         Rule("--add", "--date", ", the date of its rows"),
         Rule("--date --score --label --user --weight --on-bad-rows", "--add"),
-        Rule("--method", "--refit"),
     ],
 )
 def monitor() -> None:
@@ -389,18 +305,13 @@ def monitor() -> None:
         "Name of the score column, for sql (default: score), or the expression of the score, for "
         "vespa (default: firstPhase) and painless (default: _score).",
     ),
-    Option(
-        "--dtype",
-        "What onnx and torch compute in. Default: float32.",
-        OneOf(("float32", "float64")),
-    ),
     Option("--out -o", "Output file; text is printed if it is omitted.", path),
 )
 def export() -> None:
     """Convert a map to SQL, ONNX, a torch program, a search engine's script or JSON.
 
     The SQL is one expression without user-defined functions, and so are a Vespa ranking expression
-    and a Painless script for Elasticsearch and OpenSearch. Lucene gets alpha and beta of a sigmoid.
+    and a Painless script for Elasticsearch and OpenSearch.
 
     Example: calibrank export map.json --to sql --dialect duckdb --score prediction
     """
@@ -416,21 +327,15 @@ def search() -> None:
 
 @command(
     Option("[NAME]", "A folder of specs, or its name under reproduce/.", default="aaai22"),
-    Option("--dataset", f"One of synthetic, {', '.join(options.DATASETS)}.", default="synthetic"),
+    Option("--dataset", "What to run on.", OneOf(("synthetic", *options.DATASETS)), "synthetic"),
     options.DATA,
-    Option("--seeds", "Number of repetitions.", Whole(1, 10_000), 10),
+    Option("--seeds", "Number of repetitions.", whole(1, 10_000), 10),
     Option("--out", "Folder for result rows, tables and figures.", path, Path("results")),
-    Option("--jobs", "Number of parallel processes.", Whole(1, 256), _JOBS),
-    Option("--spec", "Run only this spec; may be repeated.", is_repeated=True),
-    Option("--model", "Run only this model; may be repeated.", is_repeated=True),
+    Option("--jobs", "Number of parallel processes.", whole(1, 256), _JOBS),
+    Option("--spec NAME ...", "Run only this spec."),
+    Option("--model NAME ...", "Run only this model."),
     *(options.EPOCHS, options.DEVICE),
-    Option(
-        "--from-rows",
-        "Make tables and figures from this rows.parquet, without running anything; may be "
-        "repeated.",
-        path,
-        is_repeated=True,
-    ),
+    Option("--from-rows FILE ...", "Make tables and figures from this rows.parquet alone.", path),
     options.JSON,
 )
 def reproduce() -> None:
@@ -443,7 +348,7 @@ def reproduce() -> None:
 
 
 @command(
-    Option("--pairs", "Number of synthetic user-item pairs.", Whole(1_000, 100_000_000), 200_000),
+    Option("--pairs", "Number of synthetic user-item pairs.", whole(1_000, 100_000_000), 200_000),
     options.SEED,
     Option("--out", "Folder for the figures and the saved map.", path, Path("demo")),
 )

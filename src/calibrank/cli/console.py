@@ -5,8 +5,9 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeAlias
@@ -18,10 +19,10 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from calibrank._internal.arguments import path_of
-from calibrank.cli.failures import UsageError, printable
+from calibrank.cli.failures import printable
 from calibrank.cli.parse import Given
 from calibrank.errors import DataError
-from calibrank.tabular.read import Progress as OnProgress
+from calibrank.tabular.files import Progress as OnProgress
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 
@@ -85,12 +86,24 @@ def command_line() -> str:
     return shlex.join(["calibrank", *sys.argv[1:]])
 
 
-def table(*headings: str, title: str | None = None, **settings: Any) -> RichTable:
-    """A table whose columns after the first are numbers."""
-    made = RichTable(title=title, title_justify="left", **settings)
+def print_table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    title: str | None = None,
+    *,
+    numbers: bool = False,
+    **settings: Any,
+) -> None:
+    """Print rows as a table; with `numbers`, all columns but the first are aligned to the right.
+
+    Cells may come from outside: only a `Text` has a style.
+    """
+    made = RichTable(title=title and shown(title), title_justify="left", **settings)
     for place, heading in enumerate(headings):
-        made.add_column(heading, justify="right" if place else "left")
-    return made
+        made.add_column(shown(heading), justify="right" if numbers and place else "left")
+    for row in rows:
+        made.add_row(*[cell if isinstance(cell, Text) else shown(cell) for cell in row])
+    screen.print(made)
 
 
 def rules_for(given: Given) -> Rules:
@@ -99,35 +112,20 @@ def rules_for(given: Given) -> Rules:
     return Rules(skip=is_skipped, only_missing_labels=is_skipped)
 
 
-def require_output(out: Path, *inputs: str | Path | None) -> None:
-    """Check, before any work is done, that an output can be written and overwrites no input."""
+def require_output(out: Path, *inputs: str | Path | None, is_folder: bool | None = False) -> None:
+    """Check, before any work is done, that an output can be written and overwrites no input.
+
+    `is_folder` is None where the output is a folder for a folder, and a file for a file.
+    """
     path_of("the output", out)
-    if out.is_dir():
+    if is_folder is False and out.is_dir():
         raise DataError(out, "be a file to write", "a folder", "Name a file in it.")
-    existing = [parent for parent in out.parents if parent.exists()]
-    if existing and not existing[0].is_dir():
-        raise DataError(out, "be in a folder", f"{existing[0]}, which is a file")
-    if existing and not os.access(existing[0], os.W_OK):
+    existing = next((each for each in (out, *out.parents)[not is_folder :] if each.exists()), None)
+    if existing is not None and not existing.is_dir():
+        rule = "be a folder" if is_folder else "be in a folder"
+        raise DataError(out, rule, f"{existing}, which is a file")
+    if existing is not None and not os.access(existing, os.W_OK):
         raise DataError(out, "be in a folder to write to", "one without permission")
-    require_other_file(out, *inputs)
-
-
-def require_different_outputs(out: Path | None, option: str, other: Path | None) -> None:
-    """Check that no output overwrites another one of the same command."""
-    if out is not None and other is not None and out.resolve() == other.resolve():
-        got = f"{str(out)!r} for both"
-        raise UsageError(f"--out and {option}", "be different files", got)
-
-
-def require_folder(out: Path) -> None:
-    """Check, before any work is done, that an output can be a folder."""
-    existing = [path for path in (out, *out.parents) if path.exists()]
-    if existing and not existing[0].is_dir():
-        raise DataError(out, "be a folder", f"{existing[0]}, which is a file")
-
-
-def require_other_file(out: Path, *inputs: str | Path | None) -> None:
-    """Check that an output is none of the inputs, under any name."""
     if not out.is_file():
         return  # a device is no input, and nothing is overwritten where there is no file
     for given in inputs:
@@ -142,7 +140,7 @@ def require_other_file(out: Path, *inputs: str | Path | None) -> None:
 @contextmanager
 def reading(table: Table, description: str, rules: Rules | None = None) -> Iterator[OnProgress]:
     """A progress bar over the bytes of a table's files, and then how many rows were skipped."""
-    with progress_bar(description, table.size, in_bytes=True) as progress:
+    with progress_bar(description, table.size) as progress:
         yield progress
     if rules is not None:
         report_skipped(rules)
@@ -155,70 +153,36 @@ def report_skipped(rules: Rules) -> None:
 
 
 @contextmanager
-def progress_bar(description: str, total: int, *, in_bytes: bool = False) -> Iterator[Advance]:
+def progress_bar(description: str, total: int) -> Iterator[Advance]:
     """A progress bar over so many steps; without a terminal, a line now and then."""
-    if not log.is_terminal:
+    if log.is_terminal:
+        from rich.progress import Progress  # noqa: PLC0415  (slow to load)
+
+        with Progress(console=log, transient=True) as progress:
+            task = progress.add_task(description, total=total)
+
+            def move(done: int, what: str = description) -> None:
+                progress.update(task, advance=done, description=shown(what))
+
+            yield move
+        return
+    sum_done, last = 0, monotonic()
+
+    def print_line(done: int, what: str = description) -> None:
         # In log files a progress bar would be thousands of lines.
-        yield _Lines(description, total)
-        return
-    from rich.progress import (  # noqa: PLC0415  (slow to load)
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+        nonlocal sum_done, last
+        sum_done += done
+        if monotonic() - last >= SECONDS_PER_LINE:
+            last = monotonic()
+            say(f"{what}: {sum_done / max(total, 1):.0%}")
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn() if in_bytes else MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=log, transient=True) as progress:
-        task = progress.add_task(description, total=total)
-
-        def advance(done: int, what: str = description) -> None:
-            progress.update(task, advance=done, description=shown(what))
-
-        yield advance
-
-
-class _Lines:
-    """Progress in log files: a line every half minute."""
-
-    def __init__(self, description: str, total: int) -> None:
-        self.description = description
-        self.total = total
-        self.done = 0
-        self.last = monotonic()
-
-    def __call__(self, done: int, what: str = "") -> None:
-        self.description = what or self.description
-        self.done += done
-        if monotonic() - self.last >= SECONDS_PER_LINE:
-            self.last = monotonic()
-            say(f"{self.description}: {self.done / max(self.total, 1):.0%}")
-
-
-def report_written(given: Given, table: Table, rules: Rules, rows: int, up_to_date: int) -> None:
-    """Print what a command wrote that adds a column to a table."""
-    files = len(table.files)
-    about = {"out": str(given.out), "rows": rows, "files": files}
-    answer({**about, "already_done": up_to_date, "skipped": rules.skipped})
-    if up_to_date == files:
-        say_saved(given.out, "Already up to date:")
-        return
-    kept = f"; {up_to_date} of {files} files were already up to date" if up_to_date else ""
-    text = f"{shown(given.out)}: {rows:,} rows with the new column '{shown(given.to)}'{kept}"
-    show(f"[bold]Wrote[/] {text}")
+    yield print_line
 
 
 def answer(content: Mapping[str, Any]) -> None:
     """Print one JSON object if --json was given, which silences the screen.
 
-    NaN and infinities become null.
+    Named tuples and data classes become objects, NaN and infinities null.
     """
     if screen.quiet:
         text = json.dumps(_json_ready(content), indent=1, allow_nan=False)
@@ -226,6 +190,10 @@ def answer(content: Mapping[str, Any]) -> None:
 
 
 def _json_ready(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
     if isinstance(value, Mapping):
         return {key: _json_ready(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -1,7 +1,6 @@
 """What options and the record of a table declare: labels, the log, weights and terms."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from calibrank._internal.aliases import ALIASES
@@ -12,11 +11,10 @@ from calibrank.cli.parse import Given
 from calibrank.errors import DataError
 from calibrank.evidence import impressions, ips, naive
 from calibrank.maps import CalibrationMap, load
-from calibrank.tabular.columns import Columns
-from calibrank.tabular.features import is_level_column
+from calibrank.tabular.aggregate import is_level_column
+from calibrank.tabular.columns import EXPOSURE, RELATIVE_PROPENSITY, Columns
 from calibrank.tabular.labels import Counts, LabelRule, declare
 from calibrank.tabular.read import Table
-from calibrank.tabular.roles import EXPOSURE, RELATIVE_PROPENSITY
 from calibrank.terms import Level, Position, Smooth, TermSpec
 
 
@@ -85,23 +83,13 @@ def choose_columns(
 
 def _require_consistent(given: Given) -> None:
     """Refuse options about the log that contradict each other."""
-    if given.propensity is not None and given.item is not None:
-        raise UsageError(
-            "--propensity and --item",
-            "not both be given: propensities are either read from a column or estimated from item "
-            "popularity",
-            remedy="Leave one out.",
-        )
-    if given.log_kind == "policy" and given.propensity is None:
-        raise UsageError(
-            "--log policy",
-            "have the logged probabilities of showing each pair: name their column with "
-            "--propensity",
-        )
-    if given.position is not None and given.log_kind in ("impressions", "policy"):
+    if given.log == "policy" and given.propensity is None:
+        rule = "have the logged probabilities of showing each pair"
+        raise UsageError("--log policy", rule, remedy="Name their column with --propensity.")
+    if given.position is not None and given.log in ("impressions", "policy"):
         raise UsageError(
             "--position",
-            f"not go with --log {given.log_kind}, in which label 0 means not liked: a row that "
+            f"not go with --log {given.log}, in which label 0 means not liked: a row that "
             "was not clicked may not have been looked at",
             remedy="Leave --log out.",
         )
@@ -109,8 +97,8 @@ def _require_consistent(given: Given) -> None:
 
 def _kind_of_log(table: Table, given: Given, label: Label) -> str:
     """What the log is: as given, by what its labels are, as recorded, or interactions."""
-    if given.log_kind is not None:
-        return given.log_kind
+    if given.log is not None:
+        return given.log
     # Numbers of impressions say what the rows are.
     if isinstance(label.rule, Counts):
         return "impressions"
@@ -129,7 +117,7 @@ def _weight_interactions(
     named = given.propensity or given.item
     propensity = given.propensity if named else _recorded(table, "propensity", RELATIVE_PROPENSITY)
     if propensity is None and given.item is None:
-        if not needs_weights and given.log_kind is None:
+        if not needs_weights and given.log is None:
             return columns
         raise UsageError(
             "a log of interactions",
@@ -178,12 +166,10 @@ def _weight_impressions(table: Table, given: Given, columns: Columns, kind: str)
 def _recorded(table: Table, *roles: str) -> str | None:
     """The column that is recorded for the first of some roles, if any."""
     record = table.roles()
-    for role in roles:
-        name = record.column(role)
-        if name is not None:
-            shown = "propensity" if role == RELATIVE_PROPENSITY else role
-            console.say(f"Using {shown} column {name!r} (recorded by {record.written_by})")
-            return name
+    for name in filter(None, map(record.column, roles)):
+        shown = roles[0]
+        console.say(f"Using {shown} column {name!r} (recorded by {record.written_by})")
+        return name
     return None
 
 
@@ -198,22 +184,14 @@ def choose_weight(table: Table, given: str | None) -> str | None:
     return recorded
 
 
-class Evaluated(NamedTuple):
-    """A map with scores, or probabilities alone; and the columns that they are evaluated by."""
-
-    fitted: CalibrationMap | None
-    columns: Columns
-
-
-def choose_evaluated(table: Table, given: Given) -> Evaluated:
-    """What is to be evaluated: --map and --score, or --probability."""
-    fitted = None if given.map_file is None else load(given.map_file)
+def choose_evaluated(table: Table, given: Given) -> tuple[CalibrationMap | None, Columns]:
+    """What is to be evaluated, --map and --score or --probability, and the columns of it."""
+    fitted = None if given.map is None else load(given.map)
     # Scores may be any finite number, probabilities must lie in [0, 1].
     role = "probability" if fitted is None else "score"
     score = table.resolve(role, given.probability if fitted is None else given.score)
     label = choose_label(table, given.label)
-    columns = Columns(score, label.column, naive, label_rule=label.rule, score_is=role)
-    return Evaluated(fitted, columns)
+    return fitted, Columns(score, label.column, naive, label_rule=label.rule, score_is=role)
 
 
 def without_users(columns: Columns) -> Columns:
@@ -265,16 +243,3 @@ def say_choice(table: Table, role: str, given: str | None, chosen: str) -> None:
         console.say(
             f"The {role} is column {chosen!r}, not {listed(others)}: --{role} names another."
         )
-
-
-def report_lost_roles(table: Table, out: Path) -> None:
-    """Print which options a CSV output will need, as CSV files hold no record of roles."""
-    roles = table.roles()
-    weight = roles.column("weight")
-    propensity = roles.column(RELATIVE_PROPENSITY) or roles.column(EXPOSURE)
-    if out.suffix not in {".csv", ".tsv", ".gz"} or not (weight or propensity):
-        return
-    named = [f"--weight {weight}"] if weight else []
-    named += [f"--propensity {propensity}"] if propensity else []
-    named += ["--log impressions"] if roles.log == "impressions" else []
-    console.warn(f"CSV files do not record the roles of columns: give {' '.join(named)} to fit.")

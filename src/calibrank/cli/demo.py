@@ -1,96 +1,118 @@
-"""`calibrank demo`."""
+"""`calibrank demo`: every method on synthetic data whose true preferences are known."""
 
-from typing import TYPE_CHECKING
+import warnings
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from rich.table import Table as RichTable
+from rich.text import Text
 
 from calibrank.cli import console
 from calibrank.cli.parse import Given
+from calibrank.curves import Calibrator, Gaussian
+from calibrank.data.score_world import World, make_world
+from calibrank.errors import FlatMapWarning
+from calibrank.evidence import Evidence, ips, naive
+from calibrank.maps import CalibrationMap
+from calibrank.metrics import ReliabilityCurve, reliability
+from calibrank.plots import reliability_grid
+from calibrank.propensity import Popularity
+from calibrank.registry import CALIBRATORS, METRICS
 
-if TYPE_CHECKING:
-    from calibrank.demo import Demo, Run
+# Calibration first, as in the paper; the last one shows the base rate alone.
+_SHOWN = ("ECE", "MCE", "LogLoss", "Brier", "CalibrationInTheLarge")
+_NAIVE, _WEIGHTED, _ESTIMATED = "naive", "UERM", "popularity"
+_CURVES = {
+    "none": "not calibrated",
+    _NAIVE: "naive log loss",
+    _WEIGHTED: "UERM (inverse propensity)",
+}
 
 
-def demo(given: Given) -> int:
+class _Run(NamedTuple):
+    """One method fitted to labels that are used in one way, and evaluated against the truth."""
+
+    method: str
+    labels: str
+    fitted: CalibrationMap
+    values: dict[str, float]
+    curve: ReliabilityCurve
+
+
+def demo(given: Given) -> None:
     """Compare every calibration method on synthetic data with known preferences."""
-    console.require_folder(given.out)
-    # matplotlib takes longer to load than most commands take to run.
-    from calibrank import demo as demonstration  # noqa: PLC0415  (slow to load)
-
+    console.require_output(given.out, is_folder=True)
     with console.screen.status("Generating data and fitting every method ..."):
-        result = demonstration.run_demo(given.pairs, given.seed)
-    console.show(_introduction(result))
-    console.show(_result_table(result))
-    console.show(_conclusion(result))
-    with console.screen.status("Drawing figures ..."):
-        paths = demonstration.save_figures(result, given.out)
-    map_file = given.out / "map.json"
-    unchanged = demonstration.save_and_reload(result, map_file)
-    console.show("[bold]Figures:[/] " + ", ".join(console.shown(path) for path in paths))
-    outcome = "the same probabilities" if unchanged else "DIFFERENT probabilities"
-    console.show(f"[bold]Map:[/] {console.shown(map_file)} (reloaded: {outcome})")
-    return int(not unchanged)
-
-
-def _introduction(result: "Demo") -> str:
-    world = result.world
-    observed = world.labels.mean()
-    return (
+        world = make_world(given.pairs, seed=given.seed)
+        test = world.redraw(given.seed + 1)
+        runs = [_evaluate(*each, world, test) for each in _settings(world)]
+    console.show(
         f"\n{len(world):,} synthetic user-item pairs. Users would like [bold]{world.base_rate:.1%}"
-        f"[/] of them, but the log records only [bold]{observed:.1%}[/] as positive, because most "
-        "pairs were never shown.\nEach method is fitted to the scores and that log, and evaluated "
-        "against the true preferences of new pairs. Labels are used in three ways:\n"
+        f"[/] of them, but the log records only [bold]{world.labels.mean():.1%}[/] as positive, "
+        "because most pairs were never shown.\nEach method is fitted to the scores and that log, "
+        "and evaluated against the true preferences of new pairs. Labels are used in three ways:\n"
         "  naive       as the log records them\n"
         "  UERM        weighted by the true propensities: unbiased empirical risk\n"
         "              minimization\n"
         "  popularity  weighted by propensities estimated from item popularity\n"
     )
-
-
-def _result_table(result: "Demo") -> RichTable:
-    from calibrank.demo import METRICS  # noqa: PLC0415  (matplotlib)
-
-    # Short headings: the table must fit a terminal of 80 columns.
-    title = "Against the true preferences (lower is better; mean pred/obs: closer to 1)"
-    table = RichTable(title=title, title_justify="left")
-    table.add_column("method")
-    table.add_column("labels")
-    for metric in METRICS:
-        is_ratio = metric.name == "CalibrationInTheLarge"
-        table.add_column("pred/obs" if is_ratio else metric.name, justify="right")
-    # A method's name is printed once, beside the first of its runs.
-    previous = ""
-    for run in result.runs:
-        if run.estimated or (run.starts_group and run.method != previous):
-            table.add_section()
-        repeated = run.method == previous and not run.estimated
-        table.add_row("" if repeated else run.method, run.loss, *_cells(run, result))
-        previous = run.method
-    return table
-
-
-def _cells(run: "Run", result: "Demo") -> list[str]:
-    """The values of one run, the best of all runs with known propensities in bold."""
-    from calibrank.demo import METRICS  # noqa: PLC0415  (matplotlib)
-
-    cells = []
-    for metric in METRICS:
-        value = run.values[metric.name]
-        is_best = not run.estimated and metric.better.loss(value) == result.lowest_loss(metric)
-        cells.append(f"[bold green]{value:.4f}[/]" if is_best else f"{value:.4f}")
-    return cells
-
-
-def _conclusion(result: "Demo") -> str:
-    unweighted = result.find("Gaussian", "naive").values
-    weighted = result.find("Gaussian", "UERM").values
-    estimated = result.runs[-1].values
-    ratio = estimated["CalibrationInTheLarge"]
-    return (
-        f"\nGaussian calibration: ECE {unweighted['ECE']:.4f} with the labels as they are, "
-        f"[bold]{weighted['ECE']:.4f}[/] with labels weighted by true propensities (UERM), "
-        f"{estimated['ECE']:.4f} with propensities estimated from item popularity.\n"
-        "Popularity shows which items are seen more often, but not how often, so the base rate "
-        f"stays unknown: mean predicted over mean observed is {ratio:.2f}.\n"
+    _print_runs(runs)
+    found = {each.labels: each for each in runs if each.method == Gaussian().name}
+    errors = {labels: each.values["ECE"] for labels, each in found.items()}
+    ratio = found[_ESTIMATED].values["CalibrationInTheLarge"]
+    console.show(
+        f"\nGaussian calibration: ECE {errors[_NAIVE]:.4f} naive, [bold]{errors[_WEIGHTED]:.4f}[/] "
+        f"with UERM, {errors[_ESTIMATED]:.4f} with propensities from popularity. These leave the "
+        f"base rate unknown: mean predicted over mean observed is {ratio:.2f}.\n"
         "Labels of a few hundred randomly shown pairs would determine it.\n"
     )
+    given.out.mkdir(parents=True, exist_ok=True)
+    panels: dict[str, dict[str, ReliabilityCurve]] = {}
+    for each in runs:
+        if each.labels in _CURVES:
+            panels.setdefault(each.method, {})[_CURVES[each.labels]] = each.curve
+    title = "Is 30% really 30%? Predicted probability against the rate liked, diagonal: calibrated"
+    with console.screen.status("Drawing the figure ..."):
+        reliability_grid(panels, title).savefig(given.out / "reliability.png", dpi=150)
+    found[_WEIGHTED].fitted.save(given.out / "map.json")
+    console.say_saved(given.out / "reliability.png", "Figure:")
+    console.say_saved(given.out / "map.json", "Map:")
+
+
+def _settings(world: World) -> Iterator[tuple[Calibrator, str, Evidence]]:
+    """Every method with labels as they are and weighted by true propensities.
+
+    Gaussian also with propensities estimated from popularity, as most logs require.
+    """
+    unweighted = naive(world.labels)
+    weighted = ips(world.labels, world.propensity)
+    for method in CALIBRATORS.values():
+        yield method, _NAIVE if method.learns else "none", unweighted
+        if method.learns:
+            yield method, _WEIGHTED, weighted
+    popularity = Popularity().fit(world.interactions())
+    estimated = popularity.predict(world.users, world.items)
+    yield Gaussian(), _ESTIMATED, ips(world.labels, estimated)
+
+
+def _evaluate(
+    method: Calibrator, labels: str, evidence: Evidence, world: World, test: World
+) -> _Run:
+    # Temperature cannot fit ranking scores; the result table shows it.
+    with warnings.catch_warnings(action="ignore", category=FlatMapWarning):
+        fitted = method.fit(world.scores, evidence)
+    probabilities = fitted.predict(test.scores)
+    values = {name: METRICS[name](probabilities, test.preferences) for name in _SHOWN}
+    return _Run(method.name, labels, fitted, values, reliability(probabilities, test.preferences))
+
+
+def _print_runs(runs: list[_Run]) -> None:
+    """The metrics of all runs, the best of those with known propensities in bold."""
+    known = [each for each in runs if each.labels != _ESTIMATED]
+    rows: list[list[object]] = [[each.method, each.labels] for each in runs]
+    for name in _SHOWN:
+        loss = METRICS[name].better.loss
+        best = min(known, key=lambda each: loss(each.values[name]))
+        for row, each in zip(rows, runs, strict=True):
+            row.append(Text(f"{each.values[name]:.4f}", "bold green" if each is best else ""))
+    title = "Against the true preferences (lower is better; mean pred/obs: closer to 1)"
+    console.print_table(("method", "labels", *_SHOWN[:-1], "pred/obs"), rows, title, numbers=True)

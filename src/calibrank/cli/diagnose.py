@@ -10,25 +10,21 @@ from calibrank._internal.validation import Floats
 from calibrank.cli import console
 from calibrank.cli.declared import choose_columns, find_user, require_columns, without_users
 from calibrank.cli.failures import as_option
+from calibrank.cli.fit import FALLBACK, Method
 from calibrank.cli.parse import Given
 from calibrank.cli.rendering import bar, sensitivity_lines
-from calibrank.cli.selection import FALLBACK, Method
 from calibrank.curves import Calibrator
-from calibrank.diagnosis import Diagnosis, Finding, Severity, check_balance
+from calibrank.diagnosis import Finding, check_balance
 from calibrank.diagnosis import diagnose as diagnose_table
+from calibrank.diagnosis.table_checks import profile
 from calibrank.errors import CalibrankError, FlatMapWarning, remedy_text
 from calibrank.evidence import ips
 from calibrank.tabular.aggregate import Aggregate, aggregate
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.profile import profile
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 
-_MARKS = {
-    Severity.ok: "[green]ok[/]      ",
-    Severity.note: "[cyan]note[/]    ",
-    Severity.warning: "[yellow]warning[/] ",
-}
+_COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow"}
 
 
 def diagnose(given: Given) -> None:
@@ -47,19 +43,46 @@ def diagnose(given: Given) -> None:
         columns = columns if given.user is not None else without_users(columns)
         method = Method("auto")
         aggregated = aggregate(table, columns, rules, progress, method.folds)
-    diagnosis = diagnose_table(
-        found,
-        aggregated,
-        columns,
-        rules.skipped,
-        has_users=user is not None,
-        calibrator=_chosen(method, aggregated),
-    )
+    chosen = _chosen(method, aggregated)
+    has_users = user is not None
+    result = diagnose_table(found, aggregated, columns, rules.skipped, chosen, has_users=has_users)
+    findings = list(result.findings)
     if given.balance or given.exposed:
-        checks = _check_balance(table, columns, given)
-        diagnosis = replace(diagnosis, findings=(*diagnosis.findings, *checks))
-    console.answer(_as_json(diagnosis))
-    _print_diagnosis(diagnosis)
+        findings += _check_balance(table, columns, given)
+    rows = []
+    for each in findings:
+        text = f"{each.message} {remedy_text(each.remedy, as_option)}".strip()
+        rows.append({"subject": each.subject, "severity": each.severity, "message": text})
+    ranged = result.sensitivity
+    about: dict[str, Any] = {"findings": rows, "label_plan": result.label_plan}
+    about["deciles"] = [{"score": score, "preference": rate} for score, rate in result.deciles]
+    about["sensitivity"] = ranged and asdict(ranged) | {"is_informative": ranged.is_informative}
+    console.answer(about)
+    for row in rows:
+        mark = f"[{_COLOURS[row['severity']]}]{row['severity']:7}[/]"
+        about_it = f"[bold]{console.shown(row['subject'])}[/]: {console.shown(row['message'])}"
+        console.show(f"{mark} {about_it}")
+    console.show("\n[bold]Weighted mean label by tenths of the table, lowest scores first[/]")
+    rates = {f"{score:8.3g}": rate for score, rate in result.deciles}
+    _print_bars("   score  mean label", rates)
+    if ranged is not None:
+        console.show("\n" + sensitivity_lines(ranged))
+    if result.label_plan:
+        console.show(
+            "\n[bold]Expected calibration error after labelling randomly shown pairs[/], "
+            "if the log has the right shape; with 30 labels, it was up to half more on real data"
+        )
+        errors = {f"{step.labels:9,}": step.error for step in result.label_plan}
+        _print_bars("   labels  expected ECE", errors)
+
+
+def _print_bars(headings: str, values: dict[str, float]) -> None:
+    """A line for each value, with a bar; the longest is that of the highest."""
+    console.show(f"[bold]{headings}[/]")
+    # Not 0, by which bars are divided.
+    highest = max(*values.values(), 1e-12)
+    for name, value in values.items():
+        console.show(f"{name}  {value:10.4f}  {bar(value, highest)}")
 
 
 def _check_balance(table: Table, columns: Columns, given: Given) -> list[Finding]:
@@ -93,60 +116,3 @@ def _chosen(method: Method, aggregated: Aggregate) -> Calibrator:
             return method.fit(aggregated)[0]
     except CalibrankError:
         return FALLBACK
-
-
-def _as_json(diagnosis: Diagnosis) -> dict[str, Any]:
-    findings = []
-    for each in diagnosis.findings:
-        about = {"subject": each.subject, "severity": each.severity, "message": _message(each)}
-        findings.append(about)
-    ranged = diagnosis.sensitivity
-    sensitivity = ranged and asdict(ranged) | {"is_informative": ranged.is_informative}
-    return {
-        "findings": findings,
-        "deciles": [{"score": score, "preference": rate} for score, rate in diagnosis.deciles],
-        "sensitivity": sensitivity,
-        "label_plan": [step._asdict() for step in diagnosis.label_plan],
-        "propensity_bias": [
-            {"factor": factor, "bias": bias} for factor, bias in diagnosis.propensity_bias.items()
-        ],
-    }
-
-
-def _message(finding: Finding) -> str:
-    return f"{finding.message} {remedy_text(finding.remedy, as_option)}".strip()
-
-
-def _print_diagnosis(diagnosis: Diagnosis) -> None:
-    for finding in diagnosis.findings:
-        mark = _MARKS[finding.severity]
-        message = console.shown(_message(finding))
-        text = f"{mark}[bold]{console.shown(finding.subject)}[/]: {message}"
-        console.show(text)
-    _print_deciles(diagnosis)
-    if diagnosis.sensitivity is not None:
-        console.show("\n" + sensitivity_lines(diagnosis.sensitivity))
-    if diagnosis.label_plan:
-        _print_label_plan(diagnosis)
-
-
-def _print_deciles(diagnosis: Diagnosis) -> None:
-    rates = [rate for _, rate in diagnosis.deciles]
-    # Not 0, by which bars are divided.
-    highest = max(*rates, 1e-12)
-    console.show("\n[bold]Weighted mean label by tenths of the table, lowest scores first[/]")
-    console.show("[bold]   score  mean label[/]")
-    for score, rate in diagnosis.deciles:
-        console.show(f"{score:8.3g}  {rate:10.4f}  {bar(rate, highest)}")
-
-
-def _print_label_plan(diagnosis: Diagnosis) -> None:
-    console.show(
-        "\n[bold]Expected calibration error after labelling randomly shown pairs[/], "
-        "if the log has the right shape; with 30 labels, it was up to half more on real data"
-    )
-    console.show("[bold]   labels  expected ECE[/]")
-    largest = max(step.error for step in diagnosis.label_plan)
-    for step in diagnosis.label_plan:
-        line = f"{step.labels:9,}  {step.error:12.4f}  {bar(step.error, largest)}"
-        console.show(line)

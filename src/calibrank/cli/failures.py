@@ -80,17 +80,11 @@ def printable(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(
-        character if _is_harmless(character) else _escape(character) for character in text
-    )
-
-
-def _is_harmless(character: str) -> bool:
-    return character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs")
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode()
+    shown = []
+    for each in text:
+        is_harmless = each in "\n\t" or unicodedata.category(each) not in ("Cc", "Cf", "Cs")
+        shown.append(each if is_harmless else each.encode("unicode_escape").decode())
+    return "".join(shown)
 
 
 def _describe(error: BaseException, options: Mapping[str, str]) -> tuple[str, int]:
@@ -99,9 +93,14 @@ def _describe(error: BaseException, options: Mapping[str, str]) -> tuple[str, in
     if isinstance(error, KeyboardInterrupt):
         return "interrupted.", INTERRUPTED
     if _is_out_of_memory(error):
-        return _memory_message(error), OUT_OF_MEMORY
-    if isinstance(error, OSError) or _is_about_a_name(error):
-        return _input_message(error), INVALID_DATA
+        message = f"this command must have more memory, got: {error}. Raise the limit, set "
+        return f"{message}CALIBRANK_THREADS=1, or use a smaller table.", OUT_OF_MEMORY
+    if isinstance(error, OSError):
+        return _os_message(error), INVALID_DATA
+    # Names of files may have bytes that are not UTF-8, which Python escapes.
+    if isinstance(error, UnicodeEncodeError) and "\ud800" <= error.object[error.start] <= "\udfff":
+        message = f"every name must be UTF-8 text, got {error.object[:60]!r}. Rename it."
+        return message, INVALID_DATA
     return _bug_message(error), BUG
 
 
@@ -123,26 +122,6 @@ def as_option(setting: Setting) -> str:
     return f"--{setting.name.replace('_', '-')}{value}"
 
 
-def _is_about_a_name(error: BaseException) -> bool:
-    """Whether a name has a byte that is not UTF-8, as names of files may; Python escapes it."""
-    if not isinstance(error, UnicodeEncodeError):
-        return False
-    return "\ud800" <= error.object[error.start] <= "\udfff"
-
-
-def _input_message(error: BaseException) -> str:
-    if isinstance(error, UnicodeEncodeError):
-        return f"every name must be UTF-8 text, got {error.object[:60]!r}. Rename it."
-    return _os_message(error) if isinstance(error, OSError) else str(error)
-
-
-def _memory_message(error: BaseException) -> str:
-    return (
-        f"this command must have more memory, got: {error}. Raise the limit, set "
-        "CALIBRANK_THREADS=1, or use a smaller table."
-    )
-
-
 def _is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
@@ -157,15 +136,11 @@ def _os_message(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"the output must fit on the disk, got: {error}. Free some space, or use another."
     if error.strerror and error.filename is not None:
-        return _unusable(os.fsdecode(error.filename), error.strerror)
+        return (
+            f"{os.fsdecode(error.filename)} must be a file that can be used, got: "
+            f"{error.strerror}. Check its name and its permissions."
+        )
     return str(error) or type(error).__name__
-
-
-def _unusable(name: str, reason: str) -> str:
-    return (
-        f"{name} must be a file that can be used, got: {reason}. "
-        "Check its name and its permissions."
-    )
 
 
 def _bug_message(error: BaseException) -> str:

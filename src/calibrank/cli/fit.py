@@ -1,10 +1,9 @@
-"""`calibrank fit`."""
+"""`calibrank fit`: a curve, by the method that is named or chosen, plus terms."""
 
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
+from calibrank._internal.segment_keys import Encoded
 from calibrank.anchoring import with_sampling_range
 from calibrank.cli import console
 from calibrank.cli.declared import (
@@ -14,31 +13,33 @@ from calibrank.cli.declared import (
     with_terms,
     without_users,
 )
-from calibrank.cli.parse import Given
-from calibrank.cli.rendering import print_base_rate, print_terms, probability_table
-from calibrank.cli.selection import Method
+from calibrank.cli.parse import Given, as_typed
+from calibrank.cli.rendering import print_base_rate, print_probabilities, print_terms
 from calibrank.composition import refusal
+from calibrank.curves import Auto, Calibrator, Platt
+from calibrank.curves.auto import with_selection
 from calibrank.diagnosis import attach_sensitivity
-from calibrank.errors import DataError, FitError
+from calibrank.errors import FitError
 from calibrank.evidence import naive
-from calibrank.maps import CalibrationMap, describe_selection
+from calibrank.maps import CalibrationMap
 from calibrank.metrics import ConstantLogLoss, LogLoss
-from calibrank.metrics.misfit import misfit
 from calibrank.metrics.panel import HEADLINE
+from calibrank.metrics.pooled import misfit
 from calibrank.model import Model
-from calibrank.propensity import Position, estimate_position
+from calibrank.propensity import estimate_position
+from calibrank.registry import CALIBRATORS, SELECTORS, find
 from calibrank.summary import Summary
-from calibrank.tabular.aggregate import Aggregate, aggregate
-from calibrank.tabular.batch import names_of
+from calibrank.summary.grid import CAPACITY
+from calibrank.tabular.aggregate import Aggregate, aggregate, read_features
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.features import read_features
-from calibrank.tabular.ids import unify_ids
 from calibrank.tabular.read import Table
-from calibrank.tabular.rows import Rows, rows_of
 from calibrank.tabular.rules import Rules
 
-# A standard error from so many resamples is itself right to about 10%.
-_RESAMPLES = 50
+FALLBACK = Platt()
+"""The method where none can be selected: the simplest one."""
+
+# Fewer positives or negatives per fold than this choose a method by chance.
+_FEWEST_PER_FOLD = 10
 # Ranks whose examination is printed.
 _PRINTED = 5
 
@@ -71,14 +72,21 @@ def fit(given: Given) -> None:
     if columns.needs_exposure:
         console.say(f"Using {aggregated.exposure}")
     calibrator, fitted = method.fit(aggregated)
-    _require_loss(fitted)
-    if given.log_kind == "policy":
+    require_loss(fitted.record.loss or 0.0)
+    if given.log == "policy":
         fitted = with_sampling_range(fitted, aggregated.summary)
     fitted = attach_sensitivity(fitted, calibrator, aggregated, columns)
     saved = fitted
-    if terms:
-        model = Model(calibrator, tuple(terms))
-        saved = _add_terms(model, fitted, aggregated, table, columns, rules)
+    model = Model(calibrator, tuple(terms))
+    if aggregated.segments is not None:
+        saved = model.fit_sums(fitted, aggregated.segments)
+    elif terms:
+        again = Rules(skip=rules.skip)
+        with console.reading(table, "Reading columns") as progress:
+            rows = read_features(table, columns, again, aggregated.exposure, progress)
+        # The same rows and those with an invalid value in the columns of terms.
+        rules.skipped.update(again.skipped)
+        saved = model.fit_rows(fitted, rows.scores, rows.evidence, rows.features)
     saved.save(given.out)
     console.report_skipped(rules)
     about = {"out": str(given.out), **saved.to_dict(), "skipped": rules.skipped}
@@ -87,72 +95,81 @@ def fit(given: Given) -> None:
     console.say_saved(given.out)
 
 
-def _require_loss(fitted: CalibrationMap) -> None:
-    if (fitted.record.loss or 0.0) < 0:
+class Method:
+    """A method by name: `auto` needs folds to choose by."""
+
+    def __init__(self, name: str) -> None:
+        selects = name in map(as_typed, SELECTORS)
+        self.selector: Auto | None = find("method", SELECTORS, name) if selects else None
+        self._calibrator = None if selects else find("method", CALIBRATORS, name)
+        # How many folds to aggregate, and how many distinct scores get a bin of their own.
+        self.folds = 1 if self.selector is None else self.selector.folds
+        chosen = self._calibrator
+        self.distinct_scores = CAPACITY if chosen is None else chosen.distinct_scores
+
+    def fit(self, aggregated: Aggregate) -> tuple[Calibrator, CalibrationMap]:
+        """The method that was named or chosen, and its fit."""
+        summary = aggregated.summary
+        calibrator = self._calibrator or FALLBACK
+        selection = reason = None
+        if self.selector is not None:
+            try:
+                _require_enough(aggregated.folds)
+                calibrator, selection = self.selector.choose(aggregated.folds)
+            except FitError as error:
+                # A table that is too small to select on may still be fitted.
+                reason = error
+        fitted = calibrator.fit_summary(summary)
+        if reason is not None:
+            console.say(f"Method: {FALLBACK.name}, because none could be chosen: {reason}")
+        return calibrator, fitted if selection is None else with_selection(fitted, selection)
+
+
+def _require_enough(folds: tuple[Summary, ...]) -> None:
+    for summary in folds:
+        squares = float(summary.masses.positive_squared.sum())
+        # Kish's effective number: equal weights count each positive once.
+        positives = float(summary.positive.sum()) ** 2 / squares if squares else 0.0
+        fewest = min(positives, summary.rows - positives)
+        if fewest < _FEWEST_PER_FOLD:
+            raise FitError(
+                f"each of the {len(folds)} folds",
+                f"have {_FEWEST_PER_FOLD} or more positives and negatives to compare methods on",
+                f"{fewest:.0f}",
+            )
+
+
+def require_loss(loss: float) -> None:
+    """Refuse a negative log loss, which labels above 1 have where weights are wrong."""
+    if loss < 0:
         raise FitError(
             "the log loss",
             "be 0 or more",
-            f"{fitted.record.loss:.4f}: positives weigh more than the rows they are among, so "
+            f"{loss:.4f}: positives weigh more than the rows they are among, so "
             "that rows and weights do not stand for all pairs",
             "Add or weight negatives (--negatives-kept), or raise small propensities.",
         )
 
 
-def _add_terms(
-    model: Model,
-    fitted: CalibrationMap,
-    aggregated: Aggregate,
-    table: Table,
-    columns: Columns,
-    rules: Rules,
-) -> CalibrationMap:
-    """Add the terms of a model to the map of the score."""
-    if aggregated.segments is not None:
-        return model.fit_sums(fitted, aggregated.segments)
-    again = Rules(skip=rules.skip)
-    with console.reading(table, "Reading columns") as progress:
-        rows = read_features(table, columns, again, aggregated.exposure, progress)
-    # The same rows and those with an invalid value in the columns of terms.
-    rules.skipped.update(again.skipped)
-    return model.fit_rows(fitted, rows.scores, rows.evidence, rows.features)
-
-
 def _with_examination(table: Table, columns: Columns, rules: Rules) -> Columns:
     """The columns with examination by rank, which turns the column of ranks into propensities."""
     # Ranks are read as a feature: there is no examination yet to turn them into propensities.
-    ranks = {str(columns.propensity): "rank"}
-    ranked = replace(columns, features=ranks, propensity=None, evidence=naive)
-    batches = list(rows_of(table, ranked, Rules(skip=rules.skip), None))
-    if not batches:
-        raise DataError(table.name, "hold at least one valid row", "none", "Check it.")
-    joined = Rows.joined(batches)
-    clusters = None if columns.user is None else _names([rows.users for rows in batches])
-    items = _names([rows.items for rows in batches])
-    places = np.concatenate([rows.features[0] for rows in batches])
-    position = estimate_position(
-        items, places, joined.labels, clusters, _RESAMPLES, scores=joined.scores
-    )
+    rank, item = str(columns.propensity), str(columns.item)
+    read = replace(columns, propensity=None, item=None, evidence=naive)
+    read = replace(read, features={rank: "rank"}, segments=(item,))
+    rows = read_features(table, read, Rules(skip=rules.skip))
+    items = rows.features[item]
+    codes = items.codes if isinstance(items, Encoded) else items
+    ranks: Any = rows.features[rank]
+    labels = rows.evidence.positive
+    position = estimate_position(codes, ranks, labels, rows.scores)
+    found = enumerate(position.examination[:_PRINTED].tolist(), start=1)
     console.say(
         "Examination by rank, estimated from items at several ranks with similar scores: "
-        f"{_describe(position)}"
+        f"{', '.join([f'{rank}: {value:.3g}' for rank, value in found])}"
     )
     # Items only served the estimate: propensities do not come from their popularity.
     return replace(columns, examination=position, item=None)
-
-
-def _names(chunks: list[object]) -> np.ndarray:
-    return np.concatenate([names_of(chunk) for chunk in unify_ids(chunks)])
-
-
-def _describe(position: Position) -> str:
-    parts = []
-    for rank, value in enumerate(position.examination[:_PRINTED], start=1):
-        error = ""
-        if position.standard_errors is not None and rank > 1:
-            error = f" ± {position.standard_errors[rank - 1]:.2g}"
-        parts.append(f"{rank}: {value:.3g}{error}")
-    more = "" if len(position.examination) <= _PRINTED else f", ... to {len(position.examination)}"
-    return f"{', '.join(parts)}{more}"
 
 
 def _quality(fitted: CalibrationMap, summary: Summary) -> dict[str, Any]:
@@ -163,11 +180,11 @@ def _quality(fitted: CalibrationMap, summary: Summary) -> dict[str, Any]:
         return {"misfit": None, "metrics": {} if loss is None else {LogLoss().name: loss}}
     probabilities = fitted.predict(summary.scores)
     metrics = {metric.name: metric(probabilities, summary.evidence) for metric in HEADLINE}
-    return {"misfit": misfit(probabilities, summary)._asdict(), "metrics": metrics}
+    return {"misfit": misfit(probabilities, summary), "metrics": metrics}
 
 
 def _print(fitted: CalibrationMap, saved: CalibrationMap, summary: Summary) -> None:
-    """Print the caveat first, then the map, and what the log leaves open."""
+    """Print the caveat first, then the map, the losses on its rows, and a misfit."""
     print_base_rate(saved.record)
     rate = summary.positive.sum() / summary.total.sum()
     console.state(
@@ -178,14 +195,9 @@ def _print(fitted: CalibrationMap, saved: CalibrationMap, summary: Summary) -> N
     if summary.kind == "impressions":
         console.state(f"Effective number of impressions: {summary.effective_rows:,.0f}.")
     if saved.record.selection is not None:
-        console.state(f"[bold]Method:[/] {describe_selection(saved.record.selection)}.")
-    console.show(probability_table(saved))
+        console.state(f"[bold]Method:[/] {saved.record.selection.description}.")
+    print_probabilities(saved)
     print_terms(saved)
-    _print_losses(fitted, saved, summary)
-
-
-def _print_losses(fitted: CalibrationMap, saved: CalibrationMap, summary: Summary) -> None:
-    """Print the losses on the rows of the fit, beside that of a constant, and a misfit."""
     probabilities = fitted.predict(summary.scores)
     losses = {"of a constant": ConstantLogLoss()(probabilities, summary.evidence)}
     losses["of the scores alone"] = LogLoss()(probabilities, summary.evidence)

@@ -11,9 +11,9 @@ from calibrank.cli.parse import (
     OneOf,
     Option,
     Rule,
-    Whole,
     as_typed,
     path,
+    whole,
 )
 
 # Panels of `--help`.
@@ -25,13 +25,13 @@ OUTPUT = "Output"
 
 # Names of the registry, which takes longer to load than help may take; a test compares them.
 METHODS = (
-    *("MinMax", "Sigmoid", "Histogram", "Isotonic", "CenteredIsotonic", "BBQ", "Spline"),
+    *("MinMax", "Sigmoid", "Histogram", "Isotonic", "BBQ", "Spline"),
     *("Temperature", "Platt", "Beta", "Gaussian", "Gamma", "GammaGaussian"),
 )
 MODELS = ("BPR", "NCF", "CML", "UBPR", "LightGCN")
-SPLITS = ("random", "released", "time", "leave_one_out")
+SPLITS = ("random", "released", "time")
 DATASETS = ("coat", "yahoo_r3", "kuairec", "kuairand")
-EXPORTERS = ("sql", "vespa", "painless", "lucene", "onnx", "torch", "json")
+EXPORTERS = ("sql", "vespa", "painless", "onnx", "torch", "json")
 DIALECTS = (
     *("spark", "duckdb", "postgresql", "sqlite", "bigquery", "snowflake", "clickhouse", "trino"),
 )
@@ -42,35 +42,42 @@ def one_of(*names: str) -> OneOf:
     return OneOf(tuple(as_typed(name) for name in names))
 
 
-def column(flag: str, help: str, role: str | None = None, panel: str = COLUMNS) -> Option:
+def within(panel: str, *options: Option) -> tuple[Option, ...]:
+    """Options under one heading of help."""
+    return tuple(replace(each, panel=panel) for each in options)
+
+
+def column(flag: str, help: str, role: str = "", panel: str = COLUMNS) -> Option:
     """An option that names a column; one with a role is found by its usual names, too."""
-    usual = "" if role is None else f" Default: the first of {', '.join(ALIASES[role])}."
-    return Option(flag, f"{help}{usual}", panel=panel, metavar="COLUMN")
+    usual = f" Default: the first of {', '.join(ALIASES[role])}." if role else ""
+    return Option(f"{flag} COLUMN", f"{help}{usual}", panel=panel)
+
+
+def columns(flag: str, help: str, panel: str = COLUMNS) -> Option:
+    """An option that names one column each time it is given."""
+    return Option(f"{flag} COLUMN ...", help, panel=panel)
 
 
 MAP_HELP = "A map that `calibrank fit` or `calibrank anchor` saved (JSON)."
 TABLE_HELP = "A Parquet or CSV file, a folder of them, or a quoted glob."
 
-MAP = Option("MAP", MAP_HELP, path, REQUIRED, parameter="map_file")
+MAP = Option("MAP", MAP_HELP, path, REQUIRED)
 TABLE = Option("TABLE", TABLE_HELP, default=REQUIRED)
-MAP_OPTION = Option("--map", MAP_HELP, path, parameter="map_file")
-MAP_OUT = Option("--out -o", "Where to save the map (JSON).", path, Path("map.json"), OUTPUT)
-TABLE_OUT = Option(
-    "--out -o",
-    "Where to write: a file for a file, a folder for a folder or a glob.",
-    path,
-    REQUIRED,
+MAP_OPTION = Option("--map", MAP_HELP, path)
+MAP_OUT, TABLE_OUT, NEW_COLUMN, JSON = within(
     OUTPUT,
+    Option("--out -o", "Where to save the map (JSON).", path, Path("map.json")),
+    Option("--out -o", "Where to write: a file, or a folder for several files.", path, REQUIRED),
+    Option("--to", "Name of the new column.", str, "probability"),
+    Option("--json", "Print one JSON object instead of text.", bool, default=False),
 )
-NEW_COLUMN = Option("--to", "Name of the new column.", str, "probability", OUTPUT)
 SCORE = column("--score", "The model's scores.", "score")
 LABEL = Option(
-    "--label",
+    "--label RULE",
     "What is liked: a column of 0 and 1, or a rule. Rules: 'rating >= 4', 'answer == \"yes\"', "
     "'clicks / impressions' (counts), 'probability(judge)' (a judge's probabilities). Default: "
     f"the first of {', '.join(ALIASES['label'])}.",
     panel=COLUMNS,
-    metavar="RULE",
 )
 USER = column("--user", "Users.", "user")
 # Naming it changes the folds, and with them the result: it is never chosen by its usual name.
@@ -88,73 +95,55 @@ PROPENSITY = column(
     "--propensity", "How likely each pair was seen, in (0, 1], if you know it. Instead of --item."
 )
 WEIGHT = column("--weight", "How many rows each row stands for.")
-SEGMENT = replace(
-    column("--segment", "Evaluate each value of this column by itself. May be repeated."),
-    is_repeated=True,
-)
+SEGMENT = columns("--segment", "Evaluate each value of this column by itself.")
 PROBABILITY = column("--probability", "Without --map: the probabilities.", "probability")
-MAP_OR_PROBABILITY = (Rule("--score", "--map"), Rule("--map --probability"))
-METHOD = Option(
-    "--method",
-    "How the curve is fitted; auto chooses by cross-validation.",
-    one_of("Auto", *METHODS),
-    "auto",
+METHOD, TERM_SEGMENT, TERM_FEATURE = within(
     MODEL,
+    Option(
+        "--method",
+        "How the curve is fitted; auto chooses by cross-validation.",
+        one_of("Auto", *METHODS),
+        "auto",
+    ),
+    columns(
+        "--segment",
+        "A column of names, such as country: each value gets a level of its own, as far as its "
+        "rows support it. 'country > city' nests cities in countries.",
+    ),
+    columns(
+        "--feature",
+        "A column that changes probabilities: numbers by a smooth function, text by a level each.",
+    ),
 )
-TERM_SEGMENT = Option(
-    "--segment",
-    "A column of names, such as country: each value gets a level of its own, as far as its rows "
-    "support it. 'country > city' nests cities in countries. May be repeated.",
-    panel=MODEL,
-    metavar="COLUMN",
-    is_repeated=True,
-)
-TERM_FEATURE = Option(
-    "--feature",
-    "A column that changes probabilities: numbers by a smooth function, text by a level per "
-    "value. May be repeated.",
-    panel=MODEL,
-    metavar="COLUMN",
-    is_repeated=True,
-)
-LOG = Option(
-    "--log",
-    "What label 0 means. interactions: the pair is not in the log, and may be liked. impressions: "
-    "it was shown and not liked. policy: the same, and --propensity has the logged probabilities "
-    "of showing it. Default: what calibrank recorded in the table, otherwise interactions.",
-    OneOf(("interactions", "impressions", "policy")),
-    panel=ROWS,
-    metavar="KIND",
-    parameter="log_kind",
-)
-NEGATIVES_KEPT = Option(
-    "--negatives-kept",
-    "The fraction of all negatives that is in the table, if they were sampled.",
-    FRACTION,
-    1.0,
+LOG, NEGATIVES_KEPT, BAD_ROWS, RELEVANT = within(
     ROWS,
-    "FRACTION",
+    Option(
+        "--log KIND",
+        "What label 0 means. interactions: the pair is not in the log, and may be liked. "
+        "impressions: it was shown and not liked. policy: the same, and --propensity has the "
+        "logged probabilities of showing it. Default: what calibrank recorded in the table, "
+        "otherwise interactions.",
+        OneOf(("interactions", "impressions", "policy")),
+    ),
+    Option(
+        "--negatives-kept FRACTION",
+        "The fraction of all negatives that is in the table, if they were sampled.",
+        FRACTION,
+        1.0,
+    ),
+    Option(
+        "--on-bad-rows", "Stop at invalid rows, or skip them.", OneOf(("error", "skip")), "error"
+    ),
+    Option("--relevant GRADE", "The lowest relevant grade. Default: 1, as in trec_eval.", FINITE),
 )
-BAD_ROWS = Option(
-    "--on-bad-rows",
-    "Stop at the first invalid row, or skip invalid rows and count them.",
-    OneOf(("error", "skip")),
-    "error",
-    ROWS,
-)
-SEED = Option("--seed", "Seed of everything random.", Whole(0, 2**32 - 1), 0)
-DATA = Option(
-    "--data", "Folder of a named dataset's files; downloaded if its licence allows it.", path
-)
-EPOCHS = Option("--epochs", "The largest number of passes over the data.", Whole(1, 1_000_000), 200)
+SEED = Option("--seed", "Seed of everything random.", whole(0, 2**32 - 1), 0)
+DATA = Option("--data", "Folder of a named dataset's files.", path)
+EPOCHS = Option("--epochs", "The largest number of passes over the data.", whole(1, 1_000_000), 200)
 DEVICE = Option("--device", "Where to train.", OneOf(("cpu", "cuda")), "cpu")
-JSON = Option("--json", "Print one JSON object instead of text.", bool, default=False, panel=OUTPUT)
 
-RELEVANT = Option(
-    "--relevant",
-    "The lowest relevant grade of the judgements. Default: 1, as in trec_eval.",
-    FINITE,
-    panel=ROWS,
-    metavar="GRADE",
+MAP_OR_PROBABILITY = (Rule("--score", "--map"), Rule("--map --probability"))
+PROPENSITY_OR_ITEM = Rule(
+    "--propensity --item",
+    reason=": propensities are either read from a column or estimated from item popularity",
 )
 ONE_RULE = Rule("--label --relevant", reason=": each says what is relevant")

@@ -43,15 +43,21 @@ class Number:
     low: float
     high: float
     rule: str
+    is_whole: bool = False
 
     def __call__(self, text: str) -> float:
         try:
-            value = float(text)
+            value = int(text) if self.is_whole else float(text)
         except ValueError:
-            raise ValueError("be a number") from None
+            raise ValueError("be a whole number" if self.is_whole else "be a number") from None
         if not self.low <= value <= self.high:
             raise ValueError(self.rule, value)
         return value
+
+
+def whole(low: int, high: int = 1_000_000) -> Number:
+    """A whole number in a range."""
+    return Number(low, high, f"be in the range {low}<=x<={high}", is_whole=True)
 
 
 FINITE = Number(-float_info.max, float_info.max, "be a finite number")
@@ -62,105 +68,80 @@ RATE = Number(1e-12, 1 - 1e-12, "lie between 0 and 1")
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """A whole number in a range."""
-
-    low: int | None = None
-    high: int | None = None
-
-    def __call__(self, text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError("be a whole number") from None
-        below = self.low is not None and value < self.low
-        if below or (self.high is not None and value > self.high):
-            low = "" if self.low is None else f"{self.low}<="
-            high = "" if self.high is None else f"<={self.high}"
-            raise ValueError(f"be in the range {low}x{high}", value)
-        return value
-
-
-@dataclass(frozen=True, slots=True)
 class OneOf:
     """One of some names, in upper or lower case."""
 
     names: tuple[str, ...]
 
     def __call__(self, text: str) -> str:
-        if as_typed(text) not in self.names:
-            raise ValueError(f"be one of {', '.join(self.names)}")
-        return as_typed(text)
+        for name in self.names:
+            if as_typed(name) == as_typed(text):
+                return name
+        raise ValueError(f"be one of {', '.join(self.names)}")
 
 
 def as_typed(name: str) -> str:
     """A member's name as it is typed on the command line.
 
-    >>> as_typed("GammaGaussian"), as_typed("leave_one_out")
-    ('gammagaussian', 'leave-one-out')
+    >>> as_typed("GammaGaussian"), as_typed("naive_bayes")
+    ('gammagaussian', 'naive-bayes')
     """
     return name.lower().replace("_", "-")
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option such as `--out -o`, or an argument such as `TABLE`."""
+    """An option such as `--out -o`, or an argument such as `TABLE`.
+
+    Words after its names stand for its values; "..." says that it may be given several times.
+    """
 
     flags: str
     help: str
     kind: Callable[[str], Any] = str
     default: Any = None
     panel: str = "Options"
-    metavar: str = ""
-    parameter: str = ""
-    is_repeated: bool = False
-    n_values: int = 1
 
     @property
     def names(self) -> list[str]:
-        return self.flags.split()
+        return [word for word in self.flags.split() if word[0] == "-"] or self.flags.split()[:1]
+
+    @property
+    def values(self) -> list[str]:
+        """What help calls its values."""
+        return [word for word in self.flags.split() if word[0] not in "-."] or ["VALUE"]
 
     @property
     def name(self) -> str:
-        """The parameter of the command's function."""
-        return self.parameter or self.names[0].strip("-[]").replace("-", "_").lower()
+        """The parameter that it sets."""
+        return self.names[0].strip("-[]").replace("-", "_").lower()
 
     @property
     def is_argument(self) -> bool:
         return not self.flags.startswith("-")
 
     @property
+    def is_repeated(self) -> bool:
+        return self.flags.endswith("...")
+
+    @property
     def label(self) -> str:
         """How help shows it."""
         if self.kind is bool or self.is_argument:
             return self.flags
-        by_kind = {Number: "NUMBER", Whole: "N", OneOf: "NAME"}
-        shown = by_kind.get(type(self.kind), "PATH" if self.kind is path else "TEXT")
-        return f"{', '.join(self.names)} {self.metavar or shown}"
-
-    @property
-    def description(self) -> str:
-        names = self.kind.names if isinstance(self.kind, OneOf) else ()
-        return f"{self.help} One of {', '.join(names)}." if names else self.help
-
-    @property
-    def shown_default(self) -> str:
-        if self.default is REQUIRED:
-            return "required"
-        return "" if self.default is None or self.default is False else str(self.default)
+        return f"{', '.join(self.names)} {' '.join(self.values)}"
 
     @property
     def full_help(self) -> str:
-        default = self.shown_default
-        note = default if self.default is REQUIRED else f"default: {default}"
-        return f"{self.description} [{note}]" if default else self.description
-
-    def convert(self, texts: Sequence[str]) -> Any:
-        """The value of texts; raises ValueError with the rule that one of them breaks."""
-        values = [self.kind(text) for text in texts]
-        if self.is_repeated:
-            return values
-        return values[-1] if self.n_values == 1 else tuple(values[-self.n_values :])
+        """Its help, with the names that it may have and its default."""
+        names = f" One of {', '.join(self.kind.names)}." if isinstance(self.kind, OneOf) else ""
+        note = f" [default: {self.default}]"
+        if self.default is REQUIRED:
+            note = " [required]"
+        elif self.default is None or self.default is False:
+            note = ""
+        again = " May be repeated." if self.is_repeated and not self.is_argument else ""
+        return f"{self.help}{names}{again}{note}"
 
 
 _HELP = Option("--help", "Show this message and exit.", bool, default=False)
@@ -188,42 +169,19 @@ class Rule(NamedTuple):
 class Given(SimpleNamespace):
     """What a command was given: the value of each option, by its parameter.
 
-    Functions of several commands ask for these, which not all of them have.
+    Functions of several commands ask for the two with a default, which not all commands have.
     """
 
     typed: dict[str, str]
     """The options and arguments on the command line, by parameter."""
-    json: bool
-    table: str
-    map_file: Path
-    score: str | None = None
-    user: str | None = None
-    item: str | None = None
-    propensity: str | None = None
-    weight: str | None = None
     position: str | None = None
-    log_kind: str | None = None
     negatives_kept: float = 1.0
-    on_bad_rows: str
-    segment: list[str]
-    feature: list[str]
-
-    def but(self, **values: object) -> "Given":
-        """The same with other values."""
-        return Given(**{**vars(self), **values})
 
     def refuse(self, reason: str, *names: str) -> None:
         """Refuse options without effect here; `reason` completes "--x must not be given ..."."""
-        for name in names:
-            if name in self.typed:
-                rule = f"not be given {reason}: it would have no effect"
-                raise UsageError(self.typed[name], rule)
-
-    def refuse_others(self, option: str, used: Collection[str]) -> None:
-        """Refuse all options on the command line that `option` leaves without effect."""
-        others = [flag for name, flag in self.typed.items() if name not in used]
-        if others:
-            raise UsageError(option, f"not be given with {', '.join(others)}, which it ignores")
+        used = [flag for name, flag in self.typed.items() if name in names]
+        if used:
+            raise UsageError(", ".join(used), f"not be given {reason}: it would have no effect")
 
 
 class Command(NamedTuple):
@@ -258,7 +216,10 @@ class Command(NamedTuple):
         texts = self.texts(arguments)
         if _HELP.name in texts:
             return None
-        typed = {each.name: each.names[0] for each in self.options if each.name in texts}
+        typed = {}
+        for each in self.options:
+            if each.name in texts:
+                typed[each.name] = each.names[0].strip("[]")
         values: dict[str, Any] = {}
         for option in sorted(self.options, key=lambda each: each.name not in texts):
             if option.name in texts:
@@ -309,18 +270,25 @@ class Command(NamedTuple):
             if has_value:
                 raise self._wrong(flag, "have no value", repr(value))
             return option, [flag]
-        texts = [value] if has_value else list(islice(rest, option.n_values))
-        if len(texts) < option.n_values:
-            rule = "have a value" if option.n_values == 1 else f"have {option.n_values} values"
+        texts = [value] if has_value else list(islice(rest, len(option.values)))
+        if len(texts) < len(option.values):
+            rule = f"have {' and '.join(option.values)}" if texts else "have a value"
             raise self._wrong(flag, rule, "one" if texts else "none")
         return option, texts
 
     def _convert(self, option: Option, texts: list[str]) -> Any:
+        if any(not text or "\0" in text for text in texts):
+            # As of `--label "$RULE"` where a variable is not set.
+            rule = "not be empty, nor hold a NUL character"
+            raise self._wrong(option.names[0], rule, repr(texts[-1]), "Give a value.")
         try:
-            return option.convert(texts)
+            values = [option.kind(text) for text in texts]
         except ValueError as error:
             rule, got, *_ = (*error.args, repr(texts[-1]))
             raise self._wrong(option.names[0], rule, got) from None
+        if len(option.values) > 1:
+            return tuple(values[-len(option.values) :])
+        return values if option.is_repeated else values[-1]
 
     def _wrong(self, subject: str, rule: str, got: object = "none", hint: str = "") -> UsageError:
         remedies: list[Remedy] = [hint, f"See {self.title} --help."]

@@ -1,11 +1,7 @@
 """Maps and reliability curves as text for the terminal."""
 
-from collections.abc import Iterator
-
 import numpy as np
-from rich.table import Table as RichTable
 
-from calibrank import maps
 from calibrank._internal.logit import expit, logit
 from calibrank.cli import console
 from calibrank.maps import (
@@ -30,24 +26,20 @@ _SENSITIVITY_LEGEND = (
 _SHOWN_LEVELS = {"lowest": 0.0, "10%": 0.1, "median": 0.5, "90%": 0.9, "99%": 0.99, "highest": 1.0}
 
 
-def bar(value: float, highest: float = 1.0, width: int = _BAR_WIDTH) -> str:
+def bar(value: float, highest: float) -> str:
     """A horizontal bar; `highest` fills the width."""
-    return "█" * round(value / highest * width)
-
-
-def base_rate_lines(record: FitRecord) -> str:
-    """What probabilities mean, where their level comes from, and what follows from it."""
-    subject = "a pair is liked" if record.population is None else "a document is relevant"
-    meaning = f"Probabilities that {subject}."
-    if not maps.is_base_rate_known(record):
-        meaning = f"[yellow]Probabilities that {subject}, at a level that is not known.[/]"
-    explanation = console.shown(maps.describe_base_rate(record))
-    return f"[bold]{meaning}[/] Base-rate source: {record.base_rate_source}. {explanation}"
+    return "█" * round(value / highest * _BAR_WIDTH)
 
 
 def print_base_rate(record: FitRecord) -> None:
-    """Print what probabilities mean, and the range of base rates where it is not known."""
-    console.state(base_rate_lines(record))
+    """Print what probabilities mean, where their level comes from, and its range if not known."""
+    subject = "a pair is liked" if record.population is None else "a document is relevant"
+    meaning = f"Probabilities that {subject}."
+    if not record.is_base_rate_known:
+        meaning = f"[yellow]Probabilities that {subject}, at a level that is not known.[/]"
+    source = f"Base-rate source: {record.base_rate_source}."
+    explanation = console.shown(record.base_rate_description)
+    console.state(f"[bold]{meaning}[/] {source} {explanation}")
     if record.sensitivity is not None:
         console.show(sensitivity_lines(record.sensitivity))
 
@@ -55,7 +47,7 @@ def print_base_rate(record: FitRecord) -> None:
 def sensitivity_lines(sensitivity: Sensitivity) -> str:
     """The range of base rates with its assumption, and the result under each alternative."""
     lines = []
-    base_rates = maps.describe_range(sensitivity)
+    base_rates = sensitivity.description
     if base_rates:
         lines.append(console.shown(base_rates))
     lines.append("Mean probability under alternative assumptions about the log:")
@@ -68,18 +60,19 @@ def sensitivity_lines(sensitivity: Sensitivity) -> str:
     return "\n".join(lines)
 
 
-def probability_table(fitted: CalibrationMap) -> RichTable:
-    """The probabilities of a few quantiles of the scores, with their 95% intervals."""
+def print_probabilities(fitted: CalibrationMap) -> None:
+    """Print the probabilities of a few quantiles of the scores, with their 95% intervals."""
     curve = fitted.without_terms()
-    sketch = fitted.record.score_quantiles or fitted.span
+    sketch = fitted.record.score_quantiles or fitted.curve.span
     scores = np.quantile(np.array(sketch), list(_SHOWN_LEVELS.values()))
     probabilities = curve.predict(scores)
     interval = curve.sampling_interval(scores)
-    table = RichTable("scores", "score", "probability", "95% interval", box=None, pad_edge=False)
-    rows = zip(_SHOWN_LEVELS, scores, probabilities, interval.low, interval.high, strict=True)
-    for name, score, probability, low, high in rows:
-        table.add_row(name, f"{score:.4g}", f"{probability:.2%}", f"{low:.2%} to {high:.2%}")
-    return table
+    rows = []
+    columns = zip(_SHOWN_LEVELS, scores, probabilities, interval.low, interval.high, strict=True)
+    for name, score, probability, low, high in columns:
+        rows.append([name, f"{score:.4g}", f"{probability:.2%}", f"{low:.2%} to {high:.2%}"])
+    headings = ("scores", "score", "probability", "95% interval")
+    console.print_table(headings, rows, box=None, pad_edge=False)
 
 
 def reliability_diagram(curve: ReliabilityCurve, width: int = _BAR_WIDTH) -> str:
@@ -98,62 +91,42 @@ def reliability_diagram(curve: ReliabilityCurve, width: int = _BAR_WIDTH) -> str
     return "\n".join(lines)
 
 
-def map_curve(fitted: CalibrationMap, points: int = 15, width: int = 35) -> str:
-    """The probabilities of a map's curve over its score range, with their 95% intervals."""
-    low, high = fitted.span
-    scores = np.linspace(low, high, points)
-    curve = fitted.without_terms()
-    probabilities = curve.predict(scores)
-    interval = curve.sampling_interval(scores)
-    lines = ["[bold]   score  probability     95% interval[/]"]
-    for score, probability, below, above in zip(scores, probabilities, *interval, strict=True):
-        bounds = f"{below:.4f} to {above:.4f}"
-        lines.append(
-            f"{score:8.3g}  {probability:11.4f}  {bounds}  {bar(probability, width=width)}"
-        )
-    return "\n".join(lines)
-
-
 def print_terms(fitted: CalibrationMap) -> None:
     """Print what each term makes of the probability of an average row."""
-    tables = [term for term in fitted.terms if not isinstance(term, PositionTerm)]
-    if tables:
-        record = fitted.record
-        rate = min(max(record.positive / record.total, 1e-6), 1 - 1e-6)
-        if record.anchoring is not None and record.anchoring.rate is not None:
-            rate = record.anchoring.rate
-        lowest, highest = fitted.without_terms().log_odds(fitted.span)
-        middle = float(np.clip(logit(rate), lowest, highest))
-        table = RichTable("column", "value", f"where others have {expit(middle):.1%}", "rows")
-        for term in tables:
-            _add_rows(table, term, middle)
-        console.show(table)
+    record = fitted.record
+    rate = min(max(record.positive / record.total, 1e-6), 1 - 1e-6)
+    if record.anchoring is not None and record.anchoring.rate is not None:
+        rate = record.anchoring.rate
+    lowest, highest = fitted.without_terms().log_odds(fitted.curve.span)
+    middle = float(np.clip(logit(rate), lowest, highest))
+    rows: list[list[str]] = []
     for term in fitted.terms:
+        name = " > ".join(term.columns)
+        found = _values(term, middle)
+        for value, log_odds, count in found[:_MOST_PRINTED]:
+            rows.append([name, value, f"{expit(log_odds):.1%}", count])
+            name = ""
+        if len(found) > _MOST_PRINTED:
+            rows.append(["", f"and {len(found) - _MOST_PRINTED:,} more", "", ""])
         if isinstance(term, PositionTerm):
             text = f"a curve of its own for the first {term.n} positions, by {term.column}."
             console.state(f"[bold]Top of the list:[/] {console.shown(text)}")
+    if rows:
+        headings = ("column", "value", f"where others have {expit(middle):.1%}", "rows")
+        console.print_table(headings, rows)
 
 
-def _add_rows(table: RichTable, term: Term, middle: float) -> None:
-    found = sorted(_values(term, middle), key=lambda each: -abs(each[1] - middle))
-    shown_values = (
-        found[:_MOST_PRINTED] if isinstance(term, LevelTerm) else list(_values(term, middle))
-    )
-    for place, (value, log_odds, rows) in enumerate(shown_values):
-        name = " > ".join(term.columns) if not place else ""
-        table.add_row(console.shown(name), console.shown(value), f"{expit(log_odds):.1%}", rows)
-    if len(found) > len(shown_values):
-        table.add_row("", f"and {len(found) - len(shown_values):,} more", "", "")
-
-
-def _values(term: Term, middle: float) -> Iterator[tuple[str, float, str]]:
+def _values(term: Term, middle: float) -> list[tuple[str, float, str]]:
     """Values of a term, and the log odds of a row there that would have `middle` otherwise."""
+    found = []
     if isinstance(term, LevelTerm):
         parts = zip(term.keys, term.intercepts, term.slopes, term.rows, strict=True)
         for key, intercept, slope, rows in parts:
-            yield " > ".join(key), intercept + slope * middle, f"{rows:,}"
+            found.append((" > ".join(key), intercept + slope * middle, f"{rows:,}"))
+        found.sort(key=lambda each: -abs(each[1] - middle))
     if isinstance(term, SmoothTerm):
         # An anchored function has the knots of the start and of the labels: a few are enough.
         places = np.unique(np.linspace(0, len(term.knots) - 1, _MOST_KNOTS).round().astype(int))
-        for place in places.tolist():
-            yield f"{term.knots[place]:.4g}", middle + term.values[place], ""
+        knots = [(term.knots[place], term.values[place]) for place in places.tolist()]
+        found = [(f"{knot:.4g}", middle + value, "") for knot, value in knots]
+    return found

@@ -3,66 +3,35 @@
 from pathlib import Path
 
 from calibrank.cli import options
-from calibrank.cli.options import OUTPUT, ROWS
-from calibrank.cli.parse import FRACTION, PROBABILITY, REQUIRED, Option, Rule, Whole, command, path
+from calibrank.cli.options import OUTPUT, ROWS, within
+from calibrank.cli.parse import FRACTION, PROBABILITY, REQUIRED, Option, Rule, command, path, whole
 
-_THRESHOLD = "Threshold"
 _RUN = Option("RUN", "Run of a search system: TREC, .json, .tsv or a table.", default=REQUIRED)
 _QRELS = Option(
     "QRELS ...",
     "Judgements: TREC qrels, .tsv, .json or a table. Labels of several judges are averaged.",
     default=REQUIRED,
-    is_repeated=True,
 )
-_GRADE = Option(
-    "--label",
-    "What is relevant, by a rule: 'grade >= 2', or 'probability(grade)' for a judge's "
-    "probabilities. Instead of --relevant. Repeated: one judge per rule and column.",
-    panel=ROWS,
-    metavar="RULE",
-    is_repeated=True,
-)
-_POOL = Option(
-    "--pool",
-    "A run that the judged documents were pooled from. May be repeated.",
-    panel=ROWS,
-    metavar="RUN",
-    is_repeated=True,
-)
-_POOL_DEPTH = Option(
-    "--pool-depth",
-    "How many documents of each --pool run were judged per query. Default: 100.",
-    Whole(1),
-    panel=ROWS,
-)
-_TOP_K = Option(
-    "--top-k",
-    "Use only the first documents of each query: those that are shown.",
-    Whole(1),
-    panel=ROWS,
-)
-_PRECISION, _RECALL = [
+_GRADE, _TOP_K = within(
+    ROWS,
     Option(
-        f"--{aim}",
-        f"Choose the threshold that has this {aim} on held-out queries.",
-        FRACTION,
-        panel=_THRESHOLD,
-    )
-    for aim in ("precision", "recall")
-]
-_JUDGEMENTS = (_RUN, _QRELS, options.RELEVANT, _GRADE, _POOL, _POOL_DEPTH, _TOP_K)
+        "--label RULE ...",
+        "What is relevant, by a rule: 'grade >= 2', or 'probability(grade)' for a judge's "
+        "probabilities. Instead of --relevant. One judge per rule and column.",
+    ),
+    Option("--top-k", "Use only the first documents of each query: those shown.", whole(1)),
+)
 
 
 @command(
-    *(*_JUDGEMENTS, _PRECISION, _RECALL, options.MAP_OUT),
-    Option(
-        "--report",
-        "Where to write a page with what the threshold keeps per query.",
-        path,
-        panel=OUTPUT,
+    *(_RUN, _QRELS, options.RELEVANT, _GRADE, _TOP_K),
+    *within(
+        "Threshold",
+        Option("--precision", "Choose the threshold of this held-out precision.", FRACTION),
+        Option("--recall", "Choose the threshold of this held-out recall.", FRACTION),
     ),
-    options.JSON,
-    rules=[Rule("--precision --recall"), options.ONE_RULE, Rule("--pool-depth", "--pool")],
+    *(options.MAP_OUT, options.JSON),
+    rules=[Rule("--precision --recall"), options.ONE_RULE],
 )
 def search_fit() -> None:
     """Fit a map for new queries to the judged documents of a run.
@@ -78,30 +47,15 @@ def search_fit() -> None:
     *(options.MAP, _RUN),
     Option(
         "--out -o",
-        "Where to write the run with probabilities: a TREC file, or by its ending .json, .jsonl, "
+        "Where to write the run with probabilities: a TREC file, or by its ending .json, "
         ".tsv, .csv or .parquet.",
         path,
         REQUIRED,
         OUTPUT,
     ),
-    Option(
-        "--threshold",
-        "Write only documents with at least this probability.",
-        PROBABILITY,
-        panel=_THRESHOLD,
-    ),
-    *(_PRECISION, _RECALL),
-    Option(
-        "--qrels",
-        "Judgements of RUN: to check that its level is the map's, and to choose the threshold of "
-        "--precision or --recall by.",
-        panel=_THRESHOLD,
-    ),
+    Option("--threshold", "Write only documents with at least this probability.", PROBABILITY),
+    Option("--qrels", "Judgements of RUN, to check that its level is the map's.", panel=ROWS),
     *(_TOP_K, options.JSON),
-    rules=[
-        Rule("--threshold --precision --recall"),
-        Rule("--precision --recall", "--qrels", ", judgements of RUN to choose the threshold by"),
-    ],
 )
 def search_apply() -> None:
     """Write a run with probabilities of relevance for scores, and cut it by a threshold.
@@ -116,7 +70,7 @@ def search_apply() -> None:
 @command(
     *(options.MAP, _RUN),
     Option(
-        "--labels", "How many pairs to choose. Default: 100, or as many as --error needs.", Whole(1)
+        "--labels", "How many pairs to choose. Default: 100, or as many as --error needs.", whole(1)
     ),
     Option("--error", "How far probabilities may be off on average, such as 0.05.", FRACTION),
     Option(

@@ -1,8 +1,7 @@
 """`calibrank train`."""
 
-from dataclasses import fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +20,9 @@ from calibrank.propensity import Exposure, Popularity
 from calibrank.registry import DATASETS, MODELS, SPLITS, find, load_dataset
 from calibrank.scorers import SavedModel
 from calibrank.tables import Interactions
+from calibrank.tabular.columns import EXPOSURE, RELATIVE_PROPENSITY, Roles
 from calibrank.tabular.labels import Threshold
 from calibrank.tabular.read import Table
-from calibrank.tabular.roles import EXPOSURE, RELATIVE_PROPENSITY, Roles
 
 if TYPE_CHECKING:
     from calibrank.models.training import TrainingStatus
@@ -37,25 +36,26 @@ def train(given: Given) -> None:
     else:
         given.refuse("with a table", "data")
     out = given.out
-    console.require_folder(out)
+    console.require_output(out, is_folder=True)
     from calibrank import models  # noqa: PLC0415  (torch)
 
     dataset = _load(given)
     rows, rows_out = _hold_out(dataset, given)
     # Models learn from positives; dislikes are kept to calibrate on.
     kept, held_out = rows.positives(), rows_out.positives()
+    # Made before training: a log that leaves no pairs to calibrate on is refused at once.
+    weight, tables = _tables(dataset, kept, held_out, rows_out, given)
     model = find("model", MODELS, given.model)
     model = model if given.dim is None else type(model)(dim=given.dim)
     training = models.Training(given.epochs, device=given.device)
-    out.mkdir(parents=True, exist_ok=True)
     # A run that was interrupted finds its checkpoint here and continues from it.
-    checkpoint = out / "checkpoint.safetensors"
+    checkpoint = out / "checkpoint.npz"
     with console.progress_bar(model.name, given.epochs) as advance:
         done = 0
 
         def on_epoch(moment: "TrainingStatus") -> None:
             nonlocal done
-            ndcg = f", NDCG@5 {moment.ndcg[0]:.4f}" if moment.ndcg else ""
+            ndcg = f", NDCG@5 {moment.ndcg:.4f}" if moment.ndcg is not None else ""
             advance(moment.epoch - done, f"{model.name}{ndcg}")
             done = moment.epoch
 
@@ -64,17 +64,23 @@ def train(given: Given) -> None:
     about = {"model": repr(model), "training": repr(training), "seed": given.seed}
     about |= {"split": given.split, "source": given.source}
     about |= {"best_epoch": trained.best_epoch, "validation_ndcg": ndcg}
-    SavedModel(trained.scorer, dataset.users, dataset.items, about).save(out)
-    about |= _write_tables(dataset, kept, held_out, rows_out, given)
+    saved = SavedModel(trained.scorer, dataset.users, dataset.items, about)
+    with ExitStack() as files:
+        # All files get their names at the end, or none does: a disk may be full.
+        for name, table in tables.items():
+            partial = files.enter_context(atomic_path(out / f"{name}.parquet"))
+            pq.write_table(table, partial)
+        saved.save(out)
     checkpoint.unlink(missing_ok=True)
+    n_rows = tables["calibration"].num_rows
+    about |= {"calibration_rows": n_rows, "negative_weight": weight}
     console.answer({"out": str(out), **about})
     console.show(
         f"[bold]{model.name}[/] trained on {len(kept):,} positives: best epoch "
         f"{trained.best_epoch}, validation NDCG@5 {ndcg:.4f}"
     )
-    table = "impressions" if dataset.log == "impressions" else "calibration"
     console.show(f"[bold]Saved:[/] {console.shown(out)}. Next:")
-    next_step = f"calibrank score {out} {out}/{table}.parquet -o scores.parquet"
+    next_step = f"calibrank score {out} {out}/{list(tables)[-1]}.parquet -o scores.parquet"
     console.show(f"  {console.shown(next_step)}\n  calibrank fit scores.parquet -o map.json")
 
 
@@ -92,19 +98,16 @@ def _load(given: Given) -> Dataset:
                 f"{label!r}: base models are trained on single likes",
             )
         label, positive = None, str(rule)
-    kind = {None: None, "interactions": "positives"}.get(given.log_kind, "impressions")
+    kind = {None: None, "interactions": "positives"}.get(given.log, "impressions")
     named = (given.user, given.item, label, given.time)
     return load_table(given.source, None, *named, kind, positive)
 
 
 def _hold_out(dataset: Dataset, given: Given) -> tuple[Interactions, Interactions]:
     """The rows to train on, and those held out for early stopping and calibration."""
-    kind = find("split", SPLITS, given.split)
-    # Splits by item or by time involve no randomness and take no seed.
-    is_random = any(field.name == "seed" for field in fields(kind))
-    settings: dict[str, Any] = {"seed": given.seed} if is_random else {}
+    split = find("split", SPLITS, given.split)().with_seed(given.seed)
     rows = dataset.train if dataset.log == "impressions" else dataset.train.positives()
-    kept, held_out = kind(**settings).divide(rows)
+    kept, held_out = split.divide(rows)
     if not held_out.labels.any():
         raise DataError(
             given.source,
@@ -115,10 +118,13 @@ def _hold_out(dataset: Dataset, given: Given) -> tuple[Interactions, Interaction
     return kept, held_out
 
 
-def _write_tables(
+def _tables(
     dataset: Dataset, kept: Interactions, held_out: Interactions, rows: Interactions, given: Given
-) -> dict[str, Any]:
-    """Write held-out positives with sampled negatives, test pairs, and held-out impressions."""
+) -> tuple[float | None, dict[str, pa.Table]]:
+    """The weight of negatives, and tables by name, the one to calibrate on last.
+
+    They are test pairs, held-out positives with sampled negatives, and held-out impressions.
+    """
     positives = Positives.of(kept, held_out)
     # Another generator than the split's: which negatives are drawn does not depend on it.
     rng = np.random.default_rng([given.seed, 2])
@@ -131,23 +137,19 @@ def _write_tables(
     columns = {RELATIVE_PROPENSITY: propensity}
     if weight is not None:
         columns["weight"] = np.where(pairs.labels == 1, 1.0, weight)
-    _write(given.out / "calibration.parquet", dataset, pairs, columns)
+    tables = {}
     if dataset.test is not None:
-        _write(given.out / "test.parquet", dataset, dataset.test, {})
+        tables["test"] = _table(dataset, dataset.test, {})
+    tables["calibration"] = _table(dataset, pairs, columns)
     if dataset.log == "impressions":
         exposure = Exposure().fit(dataset.train).predict(rows.users, rows.items)
-        path = given.out / "impressions.parquet"
-        _write(path, dataset, rows, {EXPOSURE: exposure}, "impressions")
-    return {"calibration_rows": len(pairs), "negative_weight": weight}
+        tables["impressions"] = _table(dataset, rows, {EXPOSURE: exposure}, "impressions")
+    return weight, tables
 
 
-def _write(
-    path: Path,
-    dataset: Dataset,
-    pairs: Interactions,
-    columns: dict[str, Floats],
-    log_kind: str | None = None,
-) -> None:
+def _table(
+    dataset: Dataset, pairs: Interactions, columns: dict[str, Floats], log_kind: str | None = None
+) -> pa.Table:
     table = pa.table(
         {
             "user": dataset.users.names[pairs.users],
@@ -158,5 +160,4 @@ def _write(
     )
     # Every column is named after its role.
     roles = Roles({name: name for name in table.column_names}, "calibrank train", log_kind)
-    with atomic_path(path) as partial:
-        pq.write_table(table.replace_schema_metadata(roles.metadata()), partial)
+    return table.replace_schema_metadata(roles.metadata())

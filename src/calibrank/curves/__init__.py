@@ -1,28 +1,26 @@
 """Calibrators: frozen configurations whose `fit` returns a calibration map."""
 
-from calibrank.curves.auto import Auto
-from calibrank.curves.baselines import MinMax, Sigmoid
-from calibrank.curves.binning import BBQ, Histogram
+from calibrank.curves.auto import Auto, fit_without_each
 from calibrank.curves.calibrator import Calibrator, Desiderata
-from calibrank.curves.cross_validation import fit_without_each
-from calibrank.curves.isotonic import CenteredIsotonic, Isotonic
 from calibrank.curves.parametric import (
     Beta,
     Gamma,
     GammaGaussian,
     Gaussian,
+    MinMax,
     Parametric,
     Platt,
+    Sigmoid,
     Temperature,
 )
 from calibrank.curves.spline import Spline
+from calibrank.curves.steps import BBQ, Histogram, Isotonic
 
 __all__ = [
     "BBQ",
     "Auto",
     "Beta",
     "Calibrator",
-    "CenteredIsotonic",
     "Desiderata",
     "Gamma",
     "GammaGaussian",

@@ -72,8 +72,7 @@ class MonotoneProblem:
 
     def probabilities(self, unknowns: Floats) -> Floats:
         """The fitted probability of each point."""
-        probabilities: Floats = expit(self.at_points(unknowns))
-        return probabilities
+        return expit(self.at_points(unknowns))
 
     def mean_loss(self, unknowns: Floats) -> float:
         """The mean log loss, without the penalty."""
@@ -123,8 +122,7 @@ class MonotoneProblem:
         increments = np.zeros((size, size))
         increments[np.ix_(free, free)] = np.linalg.pinv(hessian)
         # Values are cumulative sums of the increments.
-        covariance: Floats = np.cumsum(np.cumsum(increments, axis=0), axis=1)
-        return covariance
+        return np.cumsum(np.cumsum(increments, axis=0), axis=1)
 
 
 def minimize(problem: MonotoneProblem, start: Floats | None = None) -> Optimum:
@@ -213,8 +211,7 @@ def _bounded_direction(hessian: Floats, gradient: Floats, slack: Floats) -> Floa
     root = np.linalg.cholesky(hessian * np.outer(scale, scale) + ridge)
     target = np.linalg.solve(root, gradient * scale)
     result = lsq_linear(root.T, target, (-np.inf, slack / scale), method="bvls", tol=1e-14)
-    direction: Floats = result.x * scale
-    return direction
+    return result.x * scale
 
 
 def _step(

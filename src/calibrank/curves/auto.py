@@ -1,23 +1,25 @@
-"""Select a calibration method by cross-validation."""
+"""Select a calibration method by cross-validation on pooled evidence."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import accumulate
 from operator import add
 from typing import Any
 
 import numpy as np
 
-from calibrank._internal.arguments import instance, shown, whole
+from calibrank._internal.arguments import instance, whole
+from calibrank._internal.logit import logit
 from calibrank._internal.validation import Floats, IdsLike, Numbers, ids, score_column
 from calibrank.curves.calibrator import Calibrator, Desiderata
-from calibrank.curves.cross_validation import HeldOutLosses, held_out_losses, sums_without_each
-from calibrank.curves.isotonic import Isotonic
 from calibrank.curves.parametric import Beta, Gamma, Gaussian, Platt
 from calibrank.curves.spline import Spline
-from calibrank.errors import DataError, FitError
+from calibrank.curves.steps import Isotonic
+from calibrank.errors import DataError, FitError, FlatMapWarning
 from calibrank.evidence import Evidence, Labels, as_evidence, weighted
 from calibrank.maps import CalibrationMap, CandidateLoss, Curve, Selection
 from calibrank.maps.training import require_both_classes
@@ -31,6 +33,11 @@ _MOST_FOLDS = 1000
 # Of each fold, where methods are compared: the chosen one is fitted on all bins. About a third of
 # them are within the range of most scores, which moves mean losses by less than 1e-5.
 _MOST_BINS = 8192
+
+# Log odds are clipped there, so that one row cannot make the mean infinite (as in `LogLoss`).
+_MOST_LOG_ODDS = -float(logit(1e-12))
+
+_REMEDY = "Use more rows, fewer folds, or a fixed method such as Gaussian()."
 
 _CANDIDATES = (Platt(), Gaussian(), Beta(), Gamma(), Spline(), Isotonic())
 
@@ -59,7 +66,8 @@ class Auto(Calibrator):
     folds: int = 5
 
     def __post_init__(self) -> None:
-        names = [candidate.name for candidate in _checked_candidates(self.candidates)]
+        candidates = instance("candidates", self.candidates, tuple, "Use e.g. (Platt(), Gamma()).")
+        names = [instance("candidates", each, Calibrator).name for each in candidates]
         if not names or len(set(names)) < len(names):
             raise DataError(
                 "candidates", "be one or more different methods", ", ".join(names) or "()"
@@ -92,7 +100,9 @@ class Auto(Calibrator):
         for fold in range(self.folds):
             rows = np.flatnonzero(fold_of_row == fold)
             if not len(rows):
-                raise _empty_fold(fold)
+                raise FitError(
+                    "each fold", "hold rows of both classes", f"none in fold {fold + 1}", _REMEDY
+                )
             summaries.append(Summary.of(array[rows], evidence.rows(rows)))
         calibrator, selection = self.choose(summaries)
         summary = reduce(add, summaries)
@@ -103,12 +113,6 @@ class Auto(Calibrator):
     def fit_rows(self, scores: Floats, evidence: Evidence) -> tuple[CalibrationMap, Summary]:
         """Choose a method and fit it on checked rows, and return their summary too."""
         return self.fit(scores, evidence), Summary.of(scores, evidence)
-
-    def fit_folds(self, folds: Sequence[Summary]) -> CalibrationMap:
-        """Choose a method by one summary per fold, and fit it on their sum."""
-        calibrator, selection = self.choose(folds)
-        fitted = calibrator.fit_summary(reduce(add, folds))
-        return with_selection(fitted, selection)
 
     def choose(self, folds: Sequence[Summary]) -> tuple[Calibrator, Selection]:
         """Choose a method by one summary per fold."""
@@ -123,10 +127,16 @@ class Auto(Calibrator):
                 continue  # a method without a fit is no choice; its loss is recorded as None
         _require_losses(losses, self.candidates)
         best = min(losses.values(), key=lambda each: each.mean)
-        compared = [_compared(each.name, losses.get(each.name), best) for each in self.candidates]
-        chosen = next(each for each in compared if _is_close(each, best.mean))
-        calibrator = self.candidates[compared.index(chosen)]
-        return calibrator, Selection(chosen.name, len(folds), tuple(compared))
+        compared = []
+        close: list[Calibrator] = []
+        for each in self.candidates:
+            found = losses.get(each.name)
+            numbers = (found.mean, found.error_of_difference(best)) if found else (None, None)
+            compared.append(CandidateLoss(each.name, *numbers))
+            if found and found.mean - best.mean <= found.error_of_difference(best):
+                close.append(each)
+        chosen = close[0]
+        return chosen, Selection(chosen.name, len(folds), tuple(compared))
 
     def fit_summary(self, summary: Summary) -> CalibrationMap:
         """Raise a `DataError`: rows that were pooled cannot be divided into folds."""
@@ -134,7 +144,7 @@ class Auto(Calibrator):
             "Auto",
             "be fitted on folds",
             "one summary, whose rows cannot be divided",
-            ("Use fit_folds with one summary per fold, or a fixed method such as Gaussian()."),
+            "Use fit on rows, or a fixed method such as Gaussian().",
         )
 
     def _fit(self, summary: Summary) -> tuple[Curve, dict[str, Any]]:
@@ -145,63 +155,20 @@ class Auto(Calibrator):
         return (Platt(), Gaussian(), Spline())
 
 
-def _checked_candidates(candidates: object) -> tuple[Calibrator, ...]:
-    if not isinstance(candidates, tuple):
-        raise DataError(
-            "candidates",
-            "be a tuple of calibrators",
-            shown(candidates),
-            "Use e.g. (Platt(), Isotonic()).",
-        )
-    return tuple([instance("candidates", each, Calibrator) for each in candidates])
-
-
 def with_selection(fitted: CalibrationMap, selection: Selection) -> CalibrationMap:
     """The map with the selection in its record."""
     return replace(fitted, record=replace(fitted.record, selection=selection))
 
 
-def _compared(name: str, losses: HeldOutLosses | None, best: HeldOutLosses) -> CandidateLoss:
-    if losses is None:
-        return CandidateLoss(name, None, None)
-    return CandidateLoss(name, losses.mean, losses.standard_error_of_difference(best))
-
-
-def _is_close(candidate: CandidateLoss, lowest: float) -> bool:
-    if candidate.loss is None or candidate.standard_error is None:
-        return False
-    return candidate.loss - lowest <= candidate.standard_error
-
-
-def _empty_fold(fold: int) -> FitError:
-    return FitError(
-        "each fold",
-        "hold rows of both classes",
-        f"none in fold {fold + 1}",
-        "Use fewer folds, or a fixed method such as Gaussian().",
-    )
-
-
 def _require_folds(folds: Sequence[Summary]) -> None:
     if len(folds) < 2:
-        raise FitError(
-            "there",
-            "be 2 or more folds with rows",
-            len(folds),
-            "Use more rows or users, or a fixed method such as Gaussian().",
-        )
-    for fold, summary in enumerate(folds):
-        if not len(summary):
-            raise _empty_fold(fold)
+        raise FitError("there", "be 2 or more folds with rows", len(folds), _REMEDY)
+    for fold, summary in enumerate(folds, 1):
         try:
             require_both_classes(summary)
         except FitError:
-            raise FitError(
-                "each fold",
-                "hold rows of both classes",
-                f"one class in fold {fold + 1} of {len(folds)} ({summary.rows:,} rows)",
-                "Use fewer folds, or a fixed method such as Gaussian().",
-            ) from None
+            found = f"one class in fold {fold} of {len(folds)} ({summary.rows:,} rows)"
+            raise FitError("each fold", "hold rows of both classes", found, _REMEDY) from None
 
 
 def _require_losses(losses: dict[str, HeldOutLosses], candidates: tuple[Calibrator, ...]) -> None:
@@ -222,3 +189,84 @@ def _require_losses(losses: dict[str, HeldOutLosses], candidates: tuple[Calibrat
             f"{lowest:.4f}: the mean weighted label exceeds 1 for some scores",
             "Raise the propensity clip, or use a fixed method such as Gaussian().",
         )
+
+
+def sums_without_each(folds: Sequence[Summary]) -> list[Summary]:
+    """The evidence of all other folds, for each fold."""
+    before = list(accumulate(folds[:-1], add))
+    after = list(accumulate(folds[:0:-1], add))[::-1]
+    # The sums of the folds before and after each are shared, so merging takes linear time.
+    inner = [add(*sums) for sums in zip(before[:-1], after[1:], strict=True)]
+    return [after[0], *inner, before[-1]]
+
+
+def fit_without_each(calibrator: Calibrator, folds: list[Summary]) -> list[CalibrationMap]:
+    """Fit one map per fold on the evidence of all other folds.
+
+    >>> from calibrank import Platt
+    >>> first = Summary.of([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
+    >>> second = Summary.of([0.5, 1.5, 2.5, 3.5], [0, 0, 1, 0])
+    >>> [fitted.record.rows for fitted in fit_without_each(Platt(), [first, second])]
+    [4, 4]
+    """
+    if len(folds) < 2:
+        raise FitError(
+            "cross-validation", "have rows of at least 2 users or folds", len(folds), _REMEDY
+        )
+    with warnings.catch_warnings():
+        # A flat map needs no warning here: its held-out log loss shows it.
+        warnings.simplefilter("ignore", FlatMapWarning)
+        return [calibrator.fit_fold(rest) for rest in sums_without_each(folds)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldOutLosses:
+    """The log loss of each fold under the map of the other folds."""
+
+    sums: Floats
+    totals: Floats
+
+    @property
+    def mean(self) -> float:
+        """Mean over all folds together: a mean of means would weight small folds too much."""
+        return float(self.sums.sum() / self.totals.sum())
+
+    def error_of_difference(self, other: HeldOutLosses) -> float:
+        """Standard error of the difference of two means over the same folds.
+
+        Folds are paired: what makes a fold hard is common to both methods. The difference is a
+        ratio of sums, so the residuals are those of the ratio estimator, (d_k - t_k D) / sum(t).
+        """
+        differences = self.sums - other.sums
+        residuals = differences - self.totals * (self.mean - other.mean)
+        count = len(self.sums)
+        variance = (residuals**2).sum() * count / (count - 1)
+        return float(np.sqrt(variance) / self.totals.sum())
+
+
+def held_out_losses(
+    calibrator: Calibrator, folds: list[Summary], others: Sequence[Summary] | None = None
+) -> HeldOutLosses:
+    """Cross-validate a calibrator by log loss.
+
+    Who compares several calibrators passes `sums_without_each(folds)` as `others`.
+
+    >>> from calibrank import Platt
+    >>> first = Summary.of([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
+    >>> second = Summary.of([0.5, 1.5, 2.5, 3.5], [0, 0, 1, 0])
+    >>> round(held_out_losses(Platt(), [first, second]).mean, 4)
+    0.8342
+    """
+    with warnings.catch_warnings():
+        # A flat map needs no warning here: its held-out log loss shows it.
+        warnings.simplefilter("ignore", FlatMapWarning)
+        curves = calibrator.fit_curves(others or sums_without_each(folds))
+    sums = []
+    for curve, held_out in zip(curves, folds, strict=True):
+        log_odds = curve.log_odds(held_out.scores)
+        log_odds = np.clip(log_odds, -_MOST_LOG_ODDS, _MOST_LOG_ODDS)
+        # -log(1 - p) = softplus(log odds), and -log p is smaller by the log odds.
+        loss = held_out.total @ np.logaddexp(0, log_odds) - held_out.positive @ log_odds
+        sums.append(float(loss))
+    totals = [float(held_out.total.sum()) for held_out in folds]
+    return HeldOutLosses(np.array(sums), np.array(totals))

@@ -12,18 +12,22 @@ import numpy as np
 
 from calibrank._internal.arguments import instance
 from calibrank._internal.validation import Floats, Numbers
-from calibrank.errors import DataError, FitError, PooledScoresWarning
+from calibrank.errors import DataError, FitError, FlatMapWarning, PooledScoresWarning
 from calibrank.evidence import Evidence, Labels, weighted
-from calibrank.maps import CalibrationMap, Curve
+from calibrank.maps import CalibrationMap, Curve, LogisticCurve
 from calibrank.maps.training import record_of, require_both_classes, require_spread
 from calibrank.model import Model
 from calibrank.summary import Summary
 from calibrank.summary.grid import CAPACITY
-from calibrank.summary.resolution import coarser, pooling_error
+from calibrank.summary.summary import auc, coarser, pooling_error
 from calibrank.terms import TermSpec
 
 POOLING_TOLERANCE = 1e-4
 """Mean error of probabilities through pooling from which a fit warns."""
+
+
+# Standard errors, of which `auc` gives a bound, below 1/2 from which scores are called reversed.
+_CLEARLY = 2.0
 
 
 class Desiderata(NamedTuple):
@@ -94,6 +98,7 @@ class Calibrator(ABC):
     def fit_summary(self, summary: Summary) -> CalibrationMap:
         """Fit on pooled evidence; the result equals a fit on the rows that were pooled."""
         fitted = self.fit_fold(summary)
+        self._warn_if_reversed(fitted, summary)
         return fitted if summary.exact else self._with_pooling_error(fitted, summary)
 
     def fit_fold(self, summary: Summary) -> CalibrationMap:
@@ -131,6 +136,19 @@ class Calibrator(ABC):
         Returns the curve, and fields of the record that say how well it was solved.
         """
 
+    def _warn_if_reversed(self, fitted: CalibrationMap, summary: Summary) -> None:
+        """Warn where higher scores have fewer positives; logistic curves have warned already."""
+        if not self.learns or isinstance(fitted.curve, LogisticCurve):
+            return
+        area, error = auc(summary)
+        if area < 0.5 - _CLEARLY * error:
+            warnings.warn(
+                f"the fitted {self.name} map hardly rises: AUC {area:.3f}. Higher scores do not go "
+                "with more positives here: if lower is better (distances, ranks), negate them.",
+                FlatMapWarning,
+                stacklevel=4,
+            )
+
     def _with_pooling_error(self, fitted: CalibrationMap, summary: Summary) -> CalibrationMap:
         """Record how far pooling may have moved the probabilities; warn above the tolerance."""
         probabilities = fitted.predict(summary.scores)
@@ -139,7 +157,13 @@ class Calibrator(ABC):
             change = self.refit_margin * self._refit_change(probabilities, summary)
             error = min(max(error, change), 1.0)
         if error > POOLING_TOLERANCE:
-            message = _too_coarse(self.name, error, self.distinct_scores)
+            many = self.distinct_scores
+            other = "use Spline" if many > CAPACITY else "calibrate ranks instead of scores"
+            message = (
+                f"scores are pooled so coarsely that probabilities of {self.name} may be off by up "
+                f"to {error:.1g} on average. Fit on at most {many:,} distinct scores, which "
+                f"{self.name} does not pool, or {other}."
+            )
             warnings.warn(message, PooledScoresWarning, stacklevel=4)
         return replace(fitted, record=replace(fitted.record, pooling_error=error))
 
@@ -157,25 +181,3 @@ class Calibrator(ABC):
             change = np.abs(refitted.predict(summary.scores) - probabilities)
             changes.append(float(change @ summary.total / summary.total.sum()))
         return max(changes, default=1.0)
-
-
-def _too_coarse(method: str, error: float, distinct: int) -> str:
-    if distinct > CAPACITY:
-        # Single rows decide where steps end.
-        reason = "its steps end between bins instead of between rows"
-        remedy = (
-            f"Fit {method} itself on at most {distinct:,} distinct scores, which it does not "
-            "pool, or use Spline"
-        )
-    else:
-        reason = (
-            "no grid of bins resolves them, or their distribution changed from one part of the "
-            "data to another"
-        )
-        remedy = (
-            f"Calibrate ranks instead of scores, or fit on at most {CAPACITY:,} distinct scores"
-        )
-    return (
-        f"scores are pooled so coarsely that probabilities of {method} may be off by up to "
-        f"{error:.1g} on average: {reason}. {remedy}."
-    )

@@ -1,4 +1,4 @@
-"""Parametric calibration: families of class-conditional scores whose posterior is logistic."""
+"""Parametric calibration: families of scores per class, and baselines that use no labels."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from calibrank._internal.arguments import real
 from calibrank._internal.blas import one_blas_thread
 from calibrank._internal.logit import logit
 from calibrank._internal.validation import Floats
+from calibrank.composition import refusal
 from calibrank.curves._logistic_fit import (
     ROUNDING,
     StandardizedDesign,
@@ -23,12 +24,18 @@ from calibrank.curves._logistic_fit import (
 )
 from calibrank.curves.calibrator import Calibrator, Desiderata
 from calibrank.curves.solver import Problem, solve
-from calibrank.maps import Curve, LogisticCurve
+from calibrank.errors import FitError
+from calibrank.maps import Curve, LogisticCurve, RescaleCurve
 from calibrank.maps.basis import Basis, Linear, Log, LogQuadratic, Quadratic, Softplus
-from calibrank.maps.training import SMALLEST_RISE
+from calibrank.maps.training import SMALLEST_RISE, require_spread
+from calibrank.model import Model
 from calibrank.summary import Summary
+from calibrank.terms import TermSpec
 
 _ONE_THREAD_FROM = 16_384
+
+# Of 98% of the distinct scores, in standard deviations. With less, a flat curve seems optimal.
+_LEAST_SPREAD = 1e-8
 
 
 class Parametric(Calibrator):
@@ -53,20 +60,31 @@ class Parametric(Calibrator):
         near: Floats = np.empty(0)
         for summary in summaries:
             problem, start, to_raw = self._problem(summary)
-            if len(near) == len(start):
+            is_near = len(near) == len(start)
+            if is_near:
                 start = np.maximum(near, problem.lower_bounds)
-            near = solve(problem, start).point.solution
+            near = solve(problem, start, is_near=is_near).point.solution
             curves.append(curve_without_errors(self.basis, summary, to_raw @ near))
         return curves
 
     def _problem(self, summary: Summary) -> tuple[Problem, Floats, Floats]:
         """The problem in standard units, where to start, and the matrix to raw coefficients."""
         design = StandardizedDesign.of(self.basis, summary)
+        _require_resolved(design.columns[1:], summary)
         rate = float(summary.positive.sum() / summary.total.sum())
         # The intercept is unbounded; each generator gains at least SMALLEST_RISE over the range.
         bounds = np.concatenate([[-np.inf], SMALLEST_RISE / design.rises])
         problem = Problem(design.columns, summary.total, design.positive_sums, bounds, rate)
         return problem, np.concatenate([[logit(rate)], bounds[1:]]), design.to_raw
+
+
+def _require_resolved(columns: Floats, summary: Summary) -> None:
+    """Refuse outliers beside which, in standard units, all other scores are one: a flat fit."""
+    ends = columns.shape[1] // 100
+    if ends and np.max(columns[:, -1 - ends] - columns[:, ends]) < _LEAST_SPREAD:
+        rule = "not have outliers beside which all others look equal"
+        found = f"{summary.low:g} to {summary.high:g}"
+        raise FitError("scores", rule, found, "Drop such rows, or use Isotonic.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +231,49 @@ class Temperature(Parametric):
         # s / T as intercept and slope of the linear basis (s - low) / width.
         to_raw = np.array([[summary.low], [width]]) / size
         return problem, bounds, to_raw
+
+
+@dataclass(frozen=True, slots=True)
+class MinMax(Calibrator):
+    """Rescale linearly so that the lowest score becomes 0 and the highest 1; ignores the labels.
+
+    Desiderata: any score (clipped outside the range), increasing; not expressive.
+
+    >>> MinMax().fit([2.0, 3.0, 6.0], [0, 0, 1]).predict([3.0])
+    array([0.25])
+    """
+
+    meets = Desiderata(any_score=True, increasing=True, expressive=False)
+    learns = False
+
+    def __add__(self, term: TermSpec) -> Model:
+        raise refusal("MinMax", "terms, another base rate")
+
+    def _fit(self, summary: Summary) -> tuple[RescaleCurve, dict[str, Any]]:
+        require_spread(summary)
+        return RescaleCurve(summary.low, summary.high), {}
+
+
+@dataclass(frozen=True, slots=True)
+class Sigmoid(Calibrator):
+    """The sigmoid of the raw score; ignores the labels.
+
+    Desiderata: any score, increasing; not expressive.
+
+    >>> Sigmoid().fit([2.0, 3.0, 6.0], [0, 0, 1]).predict([0.0])
+    array([0.5])
+    """
+
+    meets = Desiderata(any_score=True, increasing=True, expressive=False)
+    learns = False
+
+    def _fit(self, summary: Summary) -> tuple[LogisticCurve, dict[str, Any]]:
+        # On the range from 0 to 1 the linear basis is the score itself.
+        low, high = 0.0, 1.0
+        intercept, slope = 0.0, 1.0
+        # Nothing is estimated, so there is no sampling error.
+        covariance = ((0.0, 0.0), (0.0, 0.0))
+        return LogisticCurve(Linear(), low, high, intercept, (slope,), covariance), {}
 
 
 def _checked_margin(margin: float) -> float:

@@ -69,8 +69,7 @@ class Problem:
         """The matrix of second derivatives of the mean loss."""
         p = point.probabilities
         weights = self.total * p * (1 - p) / self.total.sum()
-        hessian: Floats = (self.design * weights) @ self.design.T
-        return hessian
+        return (self.design * weights) @ self.design.T
 
     def pooled(self) -> Problem:
         """A smaller approximate problem: runs of neighbouring points pooled at their mean."""
@@ -97,9 +96,13 @@ class Solution(NamedTuple):
     iterations: int
 
 
-def solve(problem: Problem, start: Floats) -> Solution:
-    """Find the certified optimum, or raise a `FitError` if float64 cannot reach it."""
-    solution = _newton(problem, _warm_start(problem, start), _MAX_STEPS)
+def solve(problem: Problem, start: Floats, *, is_near: bool = False) -> Solution:
+    """Find the certified optimum, or raise a `FitError` if float64 cannot reach it.
+
+    A start that is near, such as the optimum of other folds, needs no approximate problem first.
+    """
+    start = start if is_near else _warm_start(problem, start)
+    solution = _newton(problem, start, _MAX_STEPS)
     if solution.residual <= _REQUIRED_RESIDUAL:
         return solution
     raise FitError(

@@ -142,8 +142,7 @@ class _Frame:
 
     def normal_scores(self, scores: Floats) -> Floats:
         """Normal scores, interpolated between the knots."""
-        interpolated: Floats = np.interp(scores, self.knots, self.normal)
-        return interpolated
+        return np.interp(scores, self.knots, self.normal)
 
     def problem(self, scores: Floats, positive: Floats, total: Floats) -> MonotoneProblem:
         """The unpenalized problem on these points."""
@@ -182,9 +181,12 @@ def _choose_penalty(frame: _Frame, summary: Summary, near: _Found | None) -> _Fo
     problem = frame.problem(*_pooled(summary))
     if near is not None and len(near.unknowns) != len(frame.knots):
         near = None
-    first = None if near is None else near.unknowns
-    start = minimize(frame.penalized(problem, _rough_dispersion(problem)), first)
-    dispersion = _dispersion(problem, start)
+    if near is None:
+        start = minimize(frame.penalized(problem, _rough_dispersion(problem)))
+        unknowns, dispersion = start.unknowns, _dispersion(problem, start)
+    else:
+        # Folds share most rows, so their dispersion is the same.
+        unknowns, dispersion = near.unknowns, near.dispersion
     evidence = np.full(len(_PENALTIES), -np.inf)
     optima: dict[int, Floats] = {}
 
@@ -196,13 +198,12 @@ def _choose_penalty(frame: _Frame, summary: Summary, near: _Found | None) -> _Fo
         evidence[place] = _log_marginal_likelihood(frame, penalized, optimum, penalty, dispersion)
 
     if near is None:
-        unknowns = start.unknowns
         # It is smooth over factors of ten: those between are tried beside the best alone.
         for place in range(0, len(_PENALTIES), 2):
             visit(place, unknowns)
             unknowns = optima[place]
     else:
-        visit(near.place, near.unknowns)
+        visit(near.place, unknowns)
     best = int(np.argmax(evidence))
     while beside := {best - 1, best + 1} & set(range(len(_PENALTIES))) - set(optima):
         for place in sorted(beside):

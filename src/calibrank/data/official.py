@@ -9,17 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrank._internal.arguments import path_of, real, text
+from calibrank._internal.arguments import path_of, text
+from calibrank._internal.rules import Range
 from calibrank._internal.validation import Floats
-from calibrank.data.table import (
-    ColumnNames,
-    Dataset,
-    RawLog,
-    dataset_from_logs,
-    find_table,
-    read_log,
-    with_same_ids,
-)
+from calibrank.data.table import Dataset, dataset_from_logs, read_log
 from calibrank.errors import DataError
 from calibrank.tables import Index, Interactions
 
@@ -41,22 +34,17 @@ def read_numbers(
         return values
     # Read once more, line by line, to name the first that is wrong.
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    rows = {number: line for number, line in enumerate(lines, 1) if line.strip()}
-    for number, line in rows.items():
-        cells = line.split(delimiter)
+    for number, line in enumerate(lines, 1):
         where = f"{path}, line {number}"
-        if len(cells) != columns:
+        cells = line.split(delimiter)
+        if line.strip() and len(cells) != columns:
             raise DataError(where, f"hold {columns} numbers", len(cells))
-        for cell in cells:
-            if not _is_number(cell):
-                raise DataError(where, f"hold {description}", repr(cell.strip()))
-    # Lines that cannot be parsed come before lines whose numbers are out of range.
-    for number, line in rows.items():
-        values = np.array([[float(cell) for cell in line.split(delimiter)]])
-        if not is_valid(values).all():
-            raise DataError(
-                f"{path}, line {number}", f"hold {description}", f"{line.strip()[:80]!r}"
-            )
+        try:
+            is_right = is_valid(np.array([cells], dtype=np.float64)).all() if cells else True
+        except ValueError:
+            is_right = False
+        if not is_right:
+            raise DataError(where, f"hold {description}", f"{line.strip()[:80]!r}")
     raise DataError(path, f"hold lines of {columns} numbers", f"{len(lines)} lines")
 
 
@@ -87,45 +75,39 @@ def files_below(folder: Path, name: str) -> list[Path]:
     return found
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
+# Higher ratings are positives, and videos watched for more than so many times their length.
+_LIKED_ABOVE = 3
+_WATCHED_ABOVE = 2
 
 # The files have one line per user and one column per item.
 COAT_USERS = 290
 COAT_ITEMS = 300
-_GET_COAT = (
-    "Get Coat with `calibrank.data.fetch('coat')` "
-    "or from https://www.cs.cornell.edu/~schnabts/mnar/."
-)
+_GET_COAT = "Get Coat from https://www.cs.cornell.edu/~schnabts/mnar/coat.zip and unpack it."
 
 
-def load_coat(folder: str | Path, liked_above: float = 3) -> Dataset:
+def load_coat(folder: str | Path) -> Dataset:
     """Load Coat from its official files `train.ascii` and `test.ascii`.
 
-    A rating above `liked_above` is a positive. Features and propensities are loaded if their files
-    are in the folder.
+    A rating of 4 or 5 is a positive, as in the paper. Features and propensities are loaded if
+    their files are in the folder.
     """
     folder = path_of("folder", folder)
-    liked_above = real("liked_above", liked_above)
     return Dataset(
         "coat",
-        _coat_ratings(find_file(folder, "train.ascii", _GET_COAT), liked_above),
-        _coat_ratings(find_file(folder, "test.ascii", _GET_COAT), liked_above),
+        _coat_ratings(find_file(folder, "train.ascii", _GET_COAT)),
+        _coat_ratings(find_file(folder, "test.ascii", _GET_COAT)),
         Index(np.arange(COAT_USERS)),
         Index(np.arange(COAT_ITEMS)),
         _read_if_there(folder, "user_features.ascii", np.isfinite, "numbers"),
         _read_if_there(folder, "item_features.ascii", np.isfinite, "numbers"),
-        _read_if_there(folder, "propensities.ascii", _is_propensity, "probabilities above 0"),
+        _read_if_there(
+            folder, "propensities.ascii", Range("(0, 1]").holds, "probabilities above 0"
+        ),
         log="impressions",
     )
 
 
-def _coat_ratings(path: Path, liked_above: float) -> Interactions:
+def _coat_ratings(path: Path) -> Interactions:
     ratings = read_numbers(
         path,
         COAT_ITEMS,
@@ -141,7 +123,7 @@ def _coat_ratings(path: Path, liked_above: float) -> Interactions:
         )
     users, items = np.nonzero(ratings)
     given = ratings[users, items]
-    labels = (given > liked_above).astype(np.float64)
+    labels = (given > _LIKED_ABOVE).astype(np.float64)
     return Interactions(users, items, labels, COAT_USERS, COAT_ITEMS, ratings=given)
 
 
@@ -155,10 +137,6 @@ def _read_if_there(folder: Path, name: str, is_valid: IsValid, description: str)
     return read_numbers(found[0], width, is_valid, description)
 
 
-def _is_propensity(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    return (values > 0) & (values <= 1)
-
-
 YAHOO_USERS = 15_400
 YAHOO_ITEMS = 1_000
 _GET_YAHOO_R3 = (
@@ -167,31 +145,30 @@ _GET_YAHOO_R3 = (
 )
 
 
-def load_yahoo_r3(folder: str | Path, liked_above: float = 3) -> Dataset:
+def load_yahoo_r3(folder: str | Path) -> Dataset:
     """Load Yahoo!R3 from its official files `ydata-ymusic-rating-study-v1_0-{train,test}.txt`.
 
-    A rating above `liked_above` is a positive.
+    A rating of 4 or 5 is a positive, as in the paper.
     """
     folder = path_of("folder", folder)
-    liked_above = real("liked_above", liked_above)
     return Dataset(
         "yahoo_r3",
-        _read(folder, "train", liked_above),
-        _read(folder, "test", liked_above),
+        _read(folder, "train"),
+        _read(folder, "test"),
         Index(np.arange(1, YAHOO_USERS + 1)),
         Index(np.arange(1, YAHOO_ITEMS + 1)),
         log="impressions",
     )
 
 
-def _read(folder: Path, part: str, liked_above: float) -> Interactions:
+def _read(folder: Path, part: str) -> Interactions:
     path = find_file(folder, f"ydata-ymusic-rating-study-v1_0-{part}.txt", _GET_YAHOO_R3)
     description = f"a user 1 to {YAHOO_USERS}, a song 1 to {YAHOO_ITEMS} and a rating 1 to 5"
     rows = read_numbers(path, 3, _is_rating, description, "\t")
     # Ids in the files count from 1.
     users = rows[:, 0].astype(np.intp) - 1
     items = rows[:, 1].astype(np.intp) - 1
-    labels: Floats = (rows[:, 2] > liked_above).astype(np.float64)
+    labels: Floats = (rows[:, 2] > _LIKED_ABOVE).astype(np.float64)
     return Interactions(users, items, labels, YAHOO_USERS, YAHOO_ITEMS, ratings=rows[:, 2])
 
 
@@ -200,28 +177,25 @@ def _is_rating(rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return (rows >= 1) & (rows <= highest) & (rows == np.floor(rows))
 
 
-_GET_KUAIREC = "Get KuaiRec with `calibrank.data.fetch('kuairec')` or from https://kuairec.com."
-_GET_KUAIRAND = (
-    "Get KuaiRand-Pure with `calibrank.data.fetch('kuairand')` or from https://kuairand.com."
-)
+_GET_KUAIREC = "Get KuaiRec from https://zenodo.org/records/18164998 and unpack it."
+_GET_KUAIRAND = "Get KuaiRand-Pure from https://zenodo.org/records/10439422 and unpack it."
 _STANDARD_LOGS = ("log_standard_4_08_to_4_21_pure.csv", "log_standard_4_22_to_5_08_pure.csv")
 _RANDOM_LOG = "log_random_4_22_to_5_08_pure.csv"
 
 
-def load_kuairec(folder: str | Path, liked_above: float = 2) -> Dataset:
+def load_kuairec(folder: str | Path) -> Dataset:
     """Load KuaiRec from its official files.
 
     `big_matrix.csv` is the log, `small_matrix.csv` the fully observed test block. A video is a
-    positive if it was watched for more than `liked_above` times its length.
+    positive if it was watched for more than twice its length.
     """
     root = path_of("folder", folder)
-    liked_above = real("liked_above", liked_above)
-    columns = ColumnNames(user="user_id", item="video_id", label="watch_ratio", time="timestamp")
+    columns = {"user": "user_id", "item": "video_id", "label": "watch_ratio", "time": "timestamp"}
     logs = []
     for name in ("big_matrix.csv", "small_matrix.csv"):
-        table = find_table(find_file(root, name, _GET_KUAIREC))
-        logs.append(read_log(table, columns, lambda ratio: ratio > liked_above))
-    return dataset_from_logs("kuairec", *logs, log="impressions")
+        file = find_file(root, name, _GET_KUAIREC)
+        logs.append(read_log([file], columns, lambda ratio: ratio > _WATCHED_ABOVE))
+    return dataset_from_logs("kuairec", logs, "impressions")
 
 
 def load_kuairand(folder: str | Path, label: str = "is_click") -> Dataset:
@@ -231,18 +205,9 @@ def load_kuairand(folder: str | Path, label: str = "is_click") -> Dataset:
     `label` names the column that is the label.
     """
     root = path_of("folder", folder)
-    columns = ColumnNames(
-        user="user_id", item="video_id", label=text("label", label), time="time_ms"
-    )
-
+    columns = {"user": "user_id", "item": "video_id", "label": text("label", label)}
+    columns["time"] = "time_ms"
     names = (*_STANDARD_LOGS, _RANDOM_LOG)
-    files = [find_file(root, name, _GET_KUAIRAND) for name in names]
-    *standard, test = with_same_ids([read_log(find_table(file), columns) for file in files])
-    times = [log.times for log in standard if log.times is not None]
-    train = RawLog(
-        np.concatenate([log.users for log in standard]),
-        np.concatenate([log.items for log in standard]),
-        np.concatenate([log.labels for log in standard]),
-        np.concatenate(times) if times else None,
-    )
-    return dataset_from_logs("kuairand", train, test, log="impressions")
+    *standard, test = [find_file(root, name, _GET_KUAIRAND) for name in names]
+    logs = [read_log(standard, columns), read_log([test], columns)]
+    return dataset_from_logs("kuairand", logs, "impressions")

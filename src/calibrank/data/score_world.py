@@ -4,14 +4,14 @@ A preference R is drawn for each pair, an exposure O from its propensity (popula
 are shown more often), and the log shows only Y = O * R. Scores depend on R alone, through two
 known distributions, so P(R = 1 | score) has a closed form that tests compare fits with.
 
-It is no dataset to train models on. For that see `toy_dataset.simulate`.
+It is no dataset to train models on. For that see `simulate`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import lgamma
 from typing import ClassVar
 
 import numpy as np
@@ -30,12 +30,6 @@ _WORLD_STREAM = 0
 _DRAW_STREAM = 1
 
 
-def _pair(name: str, value: object, described: str) -> tuple[object, object]:
-    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
-        raise DataError(name, f"be {described}", shown(value), "Use e.g. (1.5, 0.9).")
-    return value[0], value[1]
-
-
 @dataclass(frozen=True, slots=True)
 class Scores(ABC):
     """How a model scores liked and disliked pairs."""
@@ -50,85 +44,69 @@ class Scores(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class GaussianScores(Scores):
+class _TwoClasses(Scores):
+    """Scores of one family of distributions, with two parameters for each class."""
+
+    disliked: tuple[float, float]
+    liked: tuple[float, float]
+
+    _parameters: ClassVar[dict[str, str]]
+    """Where each parameter must lie, by its name."""
+
+    def __post_init__(self) -> None:
+        for name in ("disliked", "liked"):
+            given = getattr(self, name)
+            if not isinstance(given, tuple | list) or len(given) != 2:
+                rule = f"be ({', '.join(self._parameters)})"
+                raise DataError(name, rule, shown(given), "Use e.g. (1.5, 0.9).")
+            for (parameter, allowed), value in zip(self._parameters.items(), given, strict=True):
+                real(f"{name}, {parameter}", value, allowed)
+
+    def draw(self, liked: Floats, seed: int | np.random.Generator) -> Floats:
+        parameters = np.where(liked[:, None] == 1, self.liked, self.disliked)
+        return self._draw(seeded(seed), parameters[:, 0], parameters[:, 1])
+
+    def log_ratio(self, scores: Floats) -> Floats:
+        return self._log_density(scores, *self.liked) - self._log_density(scores, *self.disliked)
+
+    @abstractmethod
+    def _draw(self, rng: np.random.Generator, first: Floats, second: Floats, /) -> Floats: ...
+
+    @abstractmethod
+    def _log_density(self, scores: Floats, first: float, second: float, /) -> Floats: ...
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianScores(_TwoClasses):
     """Normal scores given by (mean, standard deviation): Gaussian calibration is correct here."""
 
     disliked: tuple[float, float] = (0.0, 1.0)
     liked: tuple[float, float] = (1.5, 0.9)
 
-    def __post_init__(self) -> None:
-        for name in ("disliked", "liked"):
-            mean, deviation = _pair(name, getattr(self, name), "(mean, standard deviation)")
-            real(f"{name}, mean", mean)
-            real(f"{name}, standard deviation", deviation, "(0, 1e100]")
+    _parameters = {"mean": "(-inf, inf)", "standard deviation": "(0, 1e100]"}  # noqa: RUF012  (never changed)
 
-    def draw(self, liked: Floats, seed: int | np.random.Generator) -> Floats:
-        rng = seeded(seed)
-        mean = np.where(liked == 1, self.liked[0], self.disliked[0])
-        deviation = np.where(liked == 1, self.liked[1], self.disliked[1])
-        return mean + deviation * rng.standard_normal(len(liked))
+    def _draw(self, rng: np.random.Generator, mean: Floats, deviation: Floats) -> Floats:
+        return mean + deviation * rng.standard_normal(len(mean))
 
-    def log_ratio(self, scores: Floats) -> Floats:
-        def log_density(mean: float, deviation: float) -> Floats:
-            return -(((scores - mean) / deviation) ** 2) / 2 - np.log(deviation)
-
-        return log_density(*self.liked) - log_density(*self.disliked)
+    def _log_density(self, scores: Floats, mean: float, deviation: float) -> Floats:
+        return -(((scores - mean) / deviation) ** 2) / 2 - np.log(deviation)
 
 
 @dataclass(frozen=True, slots=True)
-class GammaScores(Scores):
+class GammaScores(_TwoClasses):
     """Gamma scores given by (shape, rate): Gamma calibration is correct here."""
 
     disliked: tuple[float, float] = (2.0, 1.0)
     liked: tuple[float, float] = (4.0, 0.9)
 
-    def __post_init__(self) -> None:
-        for name in ("disliked", "liked"):
-            shape, rate = _pair(name, getattr(self, name), "(shape, rate)")
-            real(f"{name}, shape", shape, "(0, 1e100]")
-            real(f"{name}, rate", rate, "(0, 1e100]")
+    _parameters = {"shape": "(0, 1e100]", "rate": "(0, 1e100]"}  # noqa: RUF012  (never changed)
 
-    def draw(self, liked: Floats, seed: int | np.random.Generator) -> Floats:
-        rng = seeded(seed)
-        shape = np.where(liked == 1, self.liked[0], self.disliked[0])
-        rate = np.where(liked == 1, self.liked[1], self.disliked[1])
+    def _draw(self, rng: np.random.Generator, shape: Floats, rate: Floats) -> Floats:
         return rng.standard_gamma(shape) / rate
 
-    def log_ratio(self, scores: Floats) -> Floats:
-        from scipy.special import gammaln  # noqa: PLC0415  (slow to load)
-
-        def log_density(shape: float, rate: float) -> Floats:
-            kernel = (shape - 1) * np.log(scores) - rate * scores
-            return kernel + shape * np.log(rate) - gammaln(shape)
-
-        return log_density(*self.liked) - log_density(*self.disliked)
-
-
-@dataclass(frozen=True, slots=True)
-class MixedScores(Scores):
-    """Normal scores for disliked pairs, a mixture of two normals for liked ones.
-
-    No parametric calibrator contains this shape.
-    """
-
-    means: ClassVar[tuple[float, float]] = (0.6, 2.6)
-    """The means of the two components; every standard deviation is 1."""
-    mixture_weights: ClassVar[tuple[float, float]] = (0.6, 0.4)
-    """The mixture weights."""
-
-    def draw(self, liked: Floats, seed: int | np.random.Generator) -> Floats:
-        rng = seeded(seed)
-        in_first = rng.random(len(liked)) < self.mixture_weights[0]
-        means = np.where(in_first, *self.means)
-        return rng.standard_normal(len(liked)) + liked * means
-
-    def log_ratio(self, scores: Floats) -> Floats:
-        # log N(s; m, 1) - log N(s; 0, 1) = m s - m^2 / 2, for each component of the mixture.
-        components = [
-            np.log(weight) + mean * scores - mean**2 / 2
-            for weight, mean in zip(self.mixture_weights, self.means, strict=True)
-        ]
-        return np.logaddexp(*components)
+    def _log_density(self, scores: Floats, shape: float, rate: float) -> Floats:
+        kernel = (shape - 1) * np.log(scores) - rate * scores
+        return kernel + shape * np.log(rate) - lgamma(shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,7 +180,8 @@ def make_world(
     n_users = int(np.ceil(np.sqrt(2 * pairs)))
     n_items = -(-pairs // n_users)
     users, items = np.divmod(np.arange(pairs), n_items)
-    popularity = _popularity(n_items, rng)
+    # A power law in a random order: few popular items, many unpopular ones.
+    popularity = ((rng.permutation(n_items) + 1) / n_items * 20 + 1) ** -0.6
     user_effect = rng.normal(0, 0.5, n_users)
     item_effect = rng.normal(0, 0.5, n_items) + 1.5 * (popularity - popularity.mean())
     # The intercept puts the base rate near 10%.
@@ -212,12 +191,6 @@ def make_world(
     empty = np.zeros(pairs)
     world = World(users, items, empty, empty, empty, empty, propensity, affinity, scores)
     return world.redraw(seed)
-
-
-def _popularity(n_items: int, rng: np.random.Generator) -> Floats:
-    """Popularity by a power law in a random order: few popular items, many unpopular ones."""
-    ranks = rng.permutation(n_items) + 1
-    return (ranks / n_items * 20 + 1) ** -0.6
 
 
 def _bernoulli(probability: Floats, rng: np.random.Generator) -> Floats:

@@ -1,25 +1,27 @@
-"""Simulated logs with known truth: a dataset to train on, and impressions that users chose."""
+"""Synthetic examples: a dataset to train on, and a search collection with a judge."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrank._internal.arguments import real, seeded, whole
+from calibrank._internal.arguments import path_of, seeded, whole
 from calibrank._internal.logit import expit
-from calibrank._internal.validation import Floats
 from calibrank.data.table import Dataset
 from calibrank.errors import DataError
 from calibrank.tables import Index, Interactions
 
 # Every pair is simulated: 10 GB of matrices.
 _MOST_PAIRS = 10**8
-# The stream of the seed that this module draws from.
+# The streams of the seed that this module draws from.
 _DATASET_STREAM = 77
+_JUDGED_STREAM = 78
 # Users and items have random vectors of this length: enough structure for a model to learn.
 _DIMENSIONS = 4
+# The size of the search collection.
+_QUERIES = 60
+_DOCUMENTS = 25
 
 
 def simulate(
@@ -52,111 +54,59 @@ def simulate(
     liked = rng.random((n_users, n_items)) < affinity
     # Good items are shown more often: the log is biased towards them.
     exposure = expit(1.2 * quality + 0.8 * rng.standard_normal(n_items) - 0.5)
-    propensity = np.broadcast_to(exposure, liked.shape)
+    propensity = np.tile(exposure, (n_users, 1))
     observed = rng.random(liked.shape) < propensity
     users, items = np.nonzero(observed & liked)
+    # The test set: `shown` items per user, drawn without replacement, with their true labels.
+    test_items = np.argsort(rng.random(liked.shape), axis=1)[:, :shown].ravel()
+    test_users = np.repeat(np.arange(n_users), shown)
+    labels = liked[test_users, test_items].astype(np.float64)
     return Dataset(
         "synthetic",
         Interactions(users, items, None, n_users, n_items),
-        _random_test(liked, shown, rng),
+        Interactions(test_users, test_items, labels, n_users, n_items),
         Index(np.arange(n_users)),
         Index(np.arange(n_items)),
         user_vectors,
         np.column_stack([item_vectors, quality]),
-        _writable(propensity),
+        propensity,
     )
 
 
-def _random_test(
-    liked: npt.NDArray[np.bool_], shown: int, rng: np.random.Generator
-) -> Interactions:
-    """`shown` items per user, drawn without replacement, with their true labels."""
-    n_users, n_items = liked.shape
-    items = np.argsort(rng.random(liked.shape), axis=1)[:, :shown].ravel()
-    users = np.repeat(np.arange(n_users), shown)
-    labels = liked[users, items].astype(np.float64)
-    return Interactions(users, items, labels, n_users, n_items)
+def write_judged_example(folder: str | Path, seed: int | np.random.Generator = 0) -> None:
+    """Write a run, a judge's grades, and what people would say: made by us, of no real collection.
 
+    `run.trec` has 60 queries of 25 documents, `judge.qrels` the grades 0 to 3 of a judge that is
+    too generous, `people.qrels` those of people for all pairs. Relevant is 2 or more. Use a few of
+    the latter to anchor on, and the rest to see whether it worked.
 
-def _writable(values: Floats) -> Floats:
-    # A broadcast array repeats one row in memory and cannot be written to.
-    return np.array(values)
-
-
-# The stream of the seed that this module draws from.
-_SHOWN_STREAM = 78
-# Standard deviation of log activity between users, and its mean over the catalogue.
-_ACTIVITY_SD = 0.8
-_MEAN_ACTIVITY = 0.08
-_LEAST_ACTIVITY, _MOST_ACTIVITY = 0.01, 0.9
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ShownWorld:
-    """A log of impressions, and scores and true probabilities of all pairs of users and items."""
-
-    log: Interactions
-    scores: Floats
-    """One row per user, one column per item."""
-    probabilities: Floats
-
-    @property
-    def rate(self) -> float:
-        """The base rate over all pairs."""
-        return float(self.probabilities.mean())
-
-
-def make_shown_world(
-    n_users: int = 1_000,
-    n_items: int = 250,
-    rate: float = 0.1,
-    selection: float = 1.0,
-    activity_effect: float = 0.0,
-    seed: int | np.random.Generator = 0,
-) -> ShownWorld:
-    """Draw a log in which users see what they like, what is popular, and as much as they want.
-
-    `selection` is how much a user prefers to see what the user likes, relative to the noise of the
-    choice. `activity_effect` is how much the log odds of liking rise per standard deviation of log
-    activity: 0 is the assumption of `assume_rate_from_activity`.
-
-    >>> world = make_shown_world(100, 50, selection=1.0)
-    >>> bool(world.log.labels.mean() > 1.5 * world.rate)
-    True
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_judged_example(folder)
+    ...     print(sorted(file.name for file in Path(folder).iterdir()))
+    ['judge.qrels', 'people.qrels', 'run.trec']
     """
-    n_users = whole("n_users", n_users, 1)
-    n_items = whole("n_items", n_items, 1)
-    rate = real("rate", rate, "(0, 1)")
-    selection = real("selection", selection)
-    activity_effect = real("activity_effect", activity_effect)
-    rng = seeded(seed, _SHOWN_STREAM)
-    activity = rng.standard_normal(n_users)
-    popularity = 0.5 * rng.standard_normal(n_items)
-    quality = 0.5 * popularity + 0.5 * rng.standard_normal(n_items)
-    affinity = 0.6 * np.outer(rng.standard_normal(n_users), rng.standard_normal(n_items))
-    affinity = affinity + quality + activity_effect * activity[:, None]
-    probabilities = expit(affinity + _intercept(affinity, rate))
-    liked = rng.random(affinity.shape) < probabilities
-    # A model knows part of the affinity, and nothing of the chance in a label.
-    scores = affinity + 0.5 * rng.standard_normal(affinity.shape)
-    utility = selection * liked + 0.5 * popularity + 0.3 * affinity
-    utility = utility + rng.standard_normal(affinity.shape)
-    mean_activity = _MEAN_ACTIVITY * np.exp(_ACTIVITY_SD * activity - _ACTIVITY_SD**2 / 2)
-    counts = rng.binomial(n_items, mean_activity.clip(_LEAST_ACTIVITY, _MOST_ACTIVITY))
-    ranks = np.argsort(np.argsort(-utility, axis=1), axis=1)
-    shown = ranks < np.maximum(counts, 1)[:, None]
-    users, items = np.nonzero(shown)
-    log = Interactions(users, items, liked[shown].astype(np.float64), n_users, n_items)
-    return ShownWorld(log, scores, probabilities)
-
-
-def _intercept(affinity: Floats, rate: float) -> float:
-    """The intercept at which the mean probability is the base rate, by bisection."""
-    low, high = -30.0, 30.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        if expit(affinity + middle).mean() < rate:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+    target = path_of("folder", folder)
+    target.mkdir(parents=True, exist_ok=True)
+    rng = seeded(seed, _JUDGED_STREAM)
+    run: list[str] = []
+    judge: list[str] = []
+    people: list[str] = []
+    for query in range(_QUERIES):
+        # Queries differ in how many relevant documents they have, and in the level of their scores.
+        level, offset = rng.normal(0, 0.8), rng.normal(0, 0.3)
+        quality = np.sort(rng.normal(size=_DOCUMENTS))[::-1]
+        likely = 1.2 * quality - 0.9 + level + rng.normal(0, 0.5, _DOCUMENTS)
+        truth = rng.random(_DOCUMENTS) < expit(likely)
+        # The judge sees nearly the same, calls more relevant, and errs in its own ways.
+        called = rng.random(_DOCUMENTS) < expit(1.5 * likely + 1.2 * truth + 0.8)
+        scores = 10 + 2 * quality + offset + rng.normal(0, 0.5, _DOCUMENTS)
+        places = np.argsort(-scores).tolist()
+        for rank, place in enumerate(places, start=1):
+            pair = f"q{query + 1}", f"d{query + 1}-{place + 1}"
+            run.append(f"{pair[0]} Q0 {pair[1]} {rank} {scores[place]:.4f} example\n")
+            for lines, is_relevant in ((judge, called[place]), (people, truth[place])):
+                grade = int(rng.integers(0, 2)) + 2 * int(is_relevant)
+                lines.append(f"{pair[0]} 0 {pair[1]} {grade}\n")
+    for name, lines in (("run.trec", run), ("judge.qrels", judge), ("people.qrels", people)):
+        (target / name).write_text("".join(lines), encoding="utf-8")

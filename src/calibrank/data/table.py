@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,11 @@ from calibrank._internal.arguments import path_of, text
 from calibrank._internal.validation import Floats, Ids, require
 from calibrank.errors import DataError
 from calibrank.tables import Index, Interactions
+
+if TYPE_CHECKING:
+    from calibrank.tabular.read import Table
+
+_IDS = ("user", "item")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,32 +45,7 @@ class Dataset:
         return f"Dataset({self.name}: train {self.train!r}, test {self.test!r})"
 
 
-if TYPE_CHECKING:
-    from calibrank.tabular.read import Table
-
 Values = npt.NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnNames:
-    """The columns of a log; without `label`, every row is a positive."""
-
-    user: str
-    item: str
-    label: str | None = None
-    time: str | None = None
-
-    def __post_init__(self) -> None:
-        if len(set(self.all)) < len(self.all):
-            raise DataError(
-                "user, item, label and time", "be different columns", ", ".join(map(repr, self.all))
-            )
-
-    @property
-    def all(self) -> list[str]:
-        """Every column to read."""
-        names = (self.user, self.item, self.label, self.time)
-        return [name for name in names if name is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,131 +76,101 @@ def load_table(
     recorded in the file, otherwise "positives". `positive` is a rule for what is liked, such as
     "rating >= 4", instead of a label column of 0 and 1.
     """
-    # An address such as s3://... is refused later, with what to do about it.
-    for name, given in (("train", train), ("test", test)):
-        if given is not None:
-            path_of(name, given)
-    for role, column in (("user", user), ("item", item), ("label", label), ("time", time)):
-        if column is not None:
-            text(role, column, "It names a column.")
-    columns = (user, item, label, time, positive)
-    train_log = _read_table(train, *columns)
-    test_log = None if test is None else _read_table(test, *columns)
-    kind = log or find_table(train).roles().log or "positives"
-    return dataset_from_logs(Path(train).stem, train_log, test_log, log=kind)
-
-
-def dataset_from_logs(
-    name: str, train: RawLog, test: RawLog | None, *, log: str = "positives"
-) -> Dataset:
-    """A dataset whose log and test set number users and items in the same way."""
-    logs = with_same_ids([train] if test is None else [train, test])
-    train = logs[0]
-    test = None if test is None else logs[1]
-    users = Index.of(*(log.users for log in logs))
-    items = Index.of(*(log.items for log in logs))
-    return Dataset(
-        name,
-        _interactions(train, users, items),
-        None if test is None else _interactions(test, users, items),
-        users,
-        items,
-        log=log,
-    )
-
-
-def with_same_ids(logs: Sequence[RawLog]) -> list[RawLog]:
-    """Logs whose ids are all numbers or all text: the number 7 and the text "7" are one id."""
-    same = []
-    for log in logs:
-        users = _text_if_any([other.users for other in logs], log.users)
-        items = _text_if_any([other.items for other in logs], log.items)
-        same.append(replace(log, users=users, items=items))
-    return same
-
-
-def _text_if_any(columns: Sequence[Ids], column: Ids) -> Ids:
-    is_text = any(ids.dtype.kind == "U" for ids in columns)
-    return column.astype(np.str_) if is_text else column
-
-
-def find_table(path: str | Path) -> Table:
-    """The files of a table."""
     from calibrank.tabular.read import Table  # noqa: PLC0415  (needs pyarrow, which is optional)
 
-    return Table.find(str(path))
+    names = {"user": user, "item": item, "label": label, "time": time}
+    for role, column in names.items():
+        if column is not None:
+            text(role, column, "It names a column.")
+    path_of("train", train)
+    if test is not None:
+        path_of("test", test)
+    tables = [Table.find(str(path)) for path in (train, test) if path is not None]
+    logs = [_read_table(table, names, positive) for table in tables]
+    return dataset_from_logs(Path(train).stem, logs, log or tables[0].roles().log or "positives")
+
+
+def dataset_from_logs(name: str, logs: Sequence[RawLog], kind: str) -> Dataset:
+    """A dataset whose log and test set number users and items in the same way."""
+    columns = [_of_one_type([getattr(log, side) for log in logs]) for side in ("users", "items")]
+    users, items = Index.of(*columns[0]), Index.of(*columns[1])
+    parts = []
+    for log, user_ids, item_ids in zip(logs, *columns, strict=True):
+        same = replace(log, users=user_ids, items=item_ids)
+        parts.append(_interactions(same, users, items))
+    test = parts[1] if len(parts) > 1 else None
+    return Dataset(name, parts[0], test, users, items, log=kind)
+
+
+def _of_one_type(columns: Sequence[Ids]) -> Sequence[Ids]:
+    """Ids that are all numbers or all text: the number 7 and the text "7" are one id."""
+    is_text = any(ids.dtype.kind == "U" for ids in columns)
+    return [ids.astype(np.str_) for ids in columns] if is_text else columns
 
 
 def read_log(
-    table: Table,
-    columns: ColumnNames,
+    files: Sequence[Path],
+    columns: Mapping[str, str | None],
     is_positive: Callable[[Values], Values] | None = None,
     *,
     label_role: str | None = None,
 ) -> RawLog:
-    """Read the named columns; `is_positive` turns the label column into 0 and 1 where needed.
+    """Read columns by role; `is_positive` turns the label column into 0 and 1 where needed.
 
     `label_role` names the rule that the label column must obey before that; by default none.
     """
     import pyarrow as pa  # noqa: PLC0415  (optional)
 
-    from calibrank.tabular.ids import compact_ids, unify_ids  # noqa: PLC0415  (needs pyarrow)
-    from calibrank.tabular.read import names_of  # noqa: PLC0415  (needs pyarrow)
+    from calibrank.tabular.arrow import compact_ids, names_of, unify_ids  # noqa: PLC0415  (needs pyarrow)
+    from calibrank.tabular.read import Table  # noqa: PLC0415  (needs pyarrow)
     from calibrank.tabular.rules import Rules  # noqa: PLC0415  (needs pyarrow)
 
+    named = {role: name for role, name in columns.items() if name is not None}
+    if len(set(named.values())) < len(named):
+        same = ", ".join(map(repr, named.values()))
+        raise DataError("user, item, label and time", "be different columns", same)
     # An invalid row is an error: a training log must not lose rows silently.
     rules = Rules(skip=False)
     # Values that `is_positive` converts may be any numbers; labels must be 0 or 1.
-    role = "label" if is_positive is None else label_role
-    is_checked = columns.label is not None and role is not None
-    checked = {str(role): str(columns.label)} if is_checked else {}
-    users, items, labels, times = [], [], [], []
-    for batch in table.batches(columns.all):
-        rules.valid_rows(batch, checked, [columns.user, columns.item])
-        users.append(batch.ids(columns.user))
-        items.append(batch.ids(columns.item))
-        if columns.label is not None:
-            values = batch.numbers(columns.label)
-            labels.append(values if is_positive is None else is_positive(values))
-        if columns.time is not None:
-            times.append(batch.numbers(columns.time))
-    if not users:
-        raise DataError(table.name, "hold at least one row", "none")
-    # Arrow arrays are joined before conversion: strings become one numpy array once.
-    user_ids = names_of(compact_ids(pa.chunked_array(unify_ids(users)).combine_chunks()))
-    item_ids = names_of(compact_ids(pa.chunked_array(unify_ids(items)).combine_chunks()))
-    return RawLog(
-        user_ids,
-        item_ids,
-        np.concatenate(labels).astype(np.float64) if labels else np.ones(len(user_ids)),
-        np.concatenate(times).astype(np.float64) if times else None,
-    )
+    rule = "label" if is_positive is None else label_role
+    checked = {rule: named["label"]} if rule is not None and "label" in named else {}
+    parts: dict[str, list[Any]] = {role: [] for role in named}
+    for batch in Table(str(files[0]), tuple(files)).batches(list(named.values())):
+        rules.valid_rows(batch, checked, [named["user"], named["item"]])
+        for role, name in named.items():
+            parts[role].append(batch.ids(name) if role in _IDS else batch.numbers(name))
+    if not parts["user"]:
+        raise DataError(files[0], "hold at least one row", "none")
+    read: dict[str, Values] = {}
+    for role, found in parts.items():
+        if role in _IDS:
+            # Arrow arrays are joined before conversion: strings become one numpy array once.
+            read[role] = names_of(compact_ids(pa.chunked_array(unify_ids(found)).combine_chunks()))
+        else:
+            read[role] = np.concatenate(found)
+    labels = read.get("label", np.ones(len(read["user"])))
+    if is_positive is not None:
+        labels = is_positive(labels)
+    times = read["time"].astype(np.float64) if "time" in read else None
+    return RawLog(read["user"], read["item"], labels.astype(np.float64), times)
 
 
-def _read_table(
-    path: str | Path,
-    user: str | None,
-    item: str | None,
-    label: str | None,
-    time: str | None,
-    positive: str | None,
-) -> RawLog:
+def _read_table(table: Table, given: Mapping[str, str | None], positive: str | None) -> RawLog:
     from calibrank.tabular.labels import parse_rule  # noqa: PLC0415  (needs pyarrow)
 
-    table = find_table(path)
-    rule = None if positive is None else parse_rule(positive)
-    if rule is not None:
-        label = table.resolve("positive", rule.column)
-    columns = ColumnNames(
-        table.resolve("user", user),
-        table.resolve("item", item),
-        table.resolve("label", label) if label else table.has("label"),
-        table.resolve("time", time) if time else table.has("time"),
-    )
-    log = read_log(table, columns, None if rule is None else rule.is_liked, label_role="grade")
+    columns: dict[str, str | None] = {role: table.resolve(role, given[role]) for role in _IDS}
+    for role in ("label", "time"):
+        name = given[role]
+        columns[role] = table.resolve(role, name) if name else table.has(role)
+    is_positive = None
+    if positive is not None:
+        rule = parse_rule(positive)
+        is_positive = rule.is_liked
+        columns["label"] = table.resolve("positive", rule.column)
+    log = read_log(table.files, columns, is_positive, label_role="grade")
     if log.times is not None:
         # A row without a time has no place in the order of a log.
-        name = f"{table.name}, {columns.time}"
+        name = f"{table.name}, {columns['time']}"
         require(np.isfinite, name, "be finite", log.times, "Drop rows without a time.")
     return log
 

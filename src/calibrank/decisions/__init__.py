@@ -1,9 +1,8 @@
 """Decide with a guarantee: cut lists so that promises about new users or queries are kept."""
 
-from calibrank.decisions.certify import control
+from calibrank.decisions.certify import Predicted, control
 from calibrank.decisions.cuts import CUTS, Cut, Gap, Rank, Threshold
 from calibrank.decisions.guarantee import CutPoint, Guarantee
-from calibrank.decisions.predicted import Predicted, require_fresh_labels
 from calibrank.decisions.promises import PooledPrecision, Precision, Promise, Recall
 
 __all__ = [
@@ -20,5 +19,4 @@ __all__ = [
     "Recall",
     "Threshold",
     "control",
-    "require_fresh_labels",
 ]

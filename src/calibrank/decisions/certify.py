@@ -9,25 +9,56 @@ the rows of a user may depend on each other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
 from calibrank._internal.arguments import instance, label, real, whole
-from calibrank._internal.validation import IdsLike, Integers, Numbers, ids, probability_column
-from calibrank.decisions.bounds import accept_on_average, log_capital, users_needed
+from calibrank._internal.json import digest_of_rows, sketch_of_rows
+from calibrank._internal.validation import IdsLike, Numbers, ids, probability_column
 from calibrank.decisions.cuts import CUTS, Cut, Lists
 from calibrank.decisions.guarantee import CutPoint, Guarantee, best_of
-from calibrank.decisions.predicted import Predicted
-from calibrank.decisions.promises import PooledPrecision, Promise
+from calibrank.decisions.promises import PooledPrecision, Promise, log_capital, users_needed
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
+from calibrank.maps import CalibrationMap
 
 ANSWER_FROM = (0.0, 0.2, 0.4, 0.6, 0.8)
 """The best probabilities from which on users get an answer, if `abstain` is set."""
 
 _LONGEST = 10**9
+# Labels are used again if more than this share of them is known; by chance, few scores are equal.
+_KNOWN = 0.5
+_FEWEST_KNOWN = 3
+_SMALLEST = "Give the smallest propensity that the log's design allows."
 Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Predicted:
+    """Scores with the map that makes them probabilities; `columns` are those that the map needs."""
+
+    fitted: CalibrationMap
+    scores: Numbers
+    columns: Any = None
+
+    def require_fresh(self, evidence: Evidence) -> None:
+        """Refuse labels that the map was anchored on, or a part of them."""
+        anchoring = self.fitted.record.anchoring
+        if anchoring is None or anchoring.digest is None:
+            return
+        rows = (self.scores, evidence.positive)
+        found = np.array(sketch_of_rows(*rows, within=anchoring.row_hashes))
+        known = np.count_nonzero(np.isin(found, anchoring.row_hashes))
+        is_part = known >= _FEWEST_KNOWN and known > _KNOWN * len(found)
+        if is_part or digest_of_rows(*rows) == anchoring.digest:
+            raise DataError(
+                "labels",
+                "be of pairs that the map was not anchored on",
+                "the same ones: a promise checked on them is broken more often than stated",
+                "Use labels of other users, or keep half of the users for each step.",
+            )
 
 
 def control(
@@ -37,7 +68,7 @@ def control(
     promises: Promise | Sequence[Promise],
     *,
     cut: Cut | Sequence[Cut] = CUTS[0],
-    confidence: float | None = 0.95,
+    confidence: float = 0.95,
     longest: int | None = None,
     abstain: bool = False,
     units: str = "users",
@@ -49,8 +80,7 @@ def control(
     candidates, and if the map was not fitted or anchored on these labels. The map need not be
     calibrated. `users` may be queries: `units` says what they are called.
 
-    Without a confidence, one `Recall` is promised on average over samples of labelled users, which
-    needs fewer of them. `longest` limits all lists. `Rank`, `Gap` and `longest` need all candidates
+    `longest` limits all lists. `Rank`, `Gap` and `longest` need all candidates
     of a list as rows: the best of a sample are not the best of all. Of several cuts the best is
     chosen. With `abstain`, users whose best probability is low get no answer if the promises cannot
     be kept for all; they then hold for the others.
@@ -67,24 +97,23 @@ def control(
     """
     given = probabilities
     if isinstance(given, Predicted):
-        given.require_fresh(labels)
-        given = given.probabilities()
+        given = given.fitted.predict(given.scores, given.columns)
     values = probability_column(given).astype(np.float64)
     promised = _several("promises", promises, Promise, "Recall(0.8)")
     cuts = _several("cut", cut, Cut, "Rank()")
-    evidence = _unbiased(nonzero_evidence(labels, len(values)), promised)
+    evidence = nonzero_evidence(labels, len(values))
+    if isinstance(probabilities, Predicted):
+        probabilities.require_fresh(evidence)
+    evidence = _unbiased(evidence, promised)
     codes = np.unique(ids("users", users, len(values)), return_inverse=True)[1]
-    if confidence is None:
-        _require_one_recall(promised, cuts, abstain=abstain)
-    else:
-        confidence = real("confidence", confidence, "(0, 1)", "Use e.g. 0.95.")
+    confidence = real("confidence", confidence, "(0, 1)", "Use e.g. 0.95.")
     most = None if longest is None else whole("longest", longest, 1, _LONGEST)
-    lists = Lists.of(values, evidence, _shuffled(codes), most)
+    # Users in an order that has nothing to do with their names, which may follow time.
+    shuffled = np.random.default_rng(0).permutation(int(codes.max()) + 1)[codes]
+    lists = Lists.of(values, evidence, shuffled, most)
     levels = ANSWER_FROM if abstain else ANSWER_FROM[:1]
     # Every promise, kind of cut and level has its share of the error probability.
-    share = None
-    if confidence is not None:
-        share = (1 - confidence) / (len(promised) * len(cuts) * len(levels))
+    share = (1 - confidence) / (len(promised) * len(cuts) * len(levels))
     points = []
     for answer_from in levels:
         for each in cuts:
@@ -95,7 +124,7 @@ def control(
 
 
 def _test(
-    lists: Lists, cut: Cut, promises: tuple[Promise, ...], answer_from: float, error: float | None
+    lists: Lists, cut: Cut, promises: tuple[Promise, ...], answer_from: float, error: float
 ) -> list[CutPoint]:
     """Test the promises at all values of a cut, for users whose best probability is high enough."""
     shown = lists.shown(cut)
@@ -106,14 +135,10 @@ def _test(
     for promise in promises:
         ratios = promise.ratios(shown).only(answered)
         excess = ratios.excess(promise.allowed)
-        if error is None:
-            kept.append(accept_on_average(excess).tolist())
-        else:
-            capital = log_capital(excess, promise.allowed, error)
-            kept.append(promise.accept(capital, error).tolist())
+        capital = log_capital(excess, promise.allowed, error)
+        kept.append(promise.accept(capital, error).tolist())
         expected.append(ratios.kept_share())
-        level = None if error is None else error / promise.starts
-        needed.append(users_needed(excess, promise.allowed, level))
+        needed.append(users_needed(excess, promise.allowed, error / promise.starts))
     total = shown.total * answered[:, None]
     rows = zip(
         cut.values,
@@ -138,28 +163,12 @@ def _several(
     return tuple(instance(name, value, kind, remedy) for value in values)
 
 
-def _require_one_recall(
-    promises: tuple[Promise, ...], cuts: tuple[Cut, ...], *, abstain: bool
-) -> None:
-    if len(promises) == len(cuts) == 1 and promises[0].grows and not abstain:
-        return
-    raise DataError(
-        "confidence",
-        "be given, except for one promise of Recall at one kind of cut without abstain",
-        "None",
-        "Use e.g. confidence=0.95.",
-    )
-
-
 def _unbiased(evidence: Evidence, promises: tuple[Promise, ...]) -> Evidence:
     """Evidence of the labels of all candidates, or of impressions with known propensities."""
     if np.any(evidence.positive > evidence.total):
-        raise DataError(
-            "labels",
-            "be unbiased for a guarantee",
-            (f"{evidence.kind} evidence, whose positive mass exceeds the total mass of a row"),
-            "Use labels of randomly shown pairs, or impressions.",
-        )
+        found = f"{evidence.kind} evidence, whose positive mass exceeds the total mass of a row"
+        remedy = "Use labels of randomly shown pairs, or impressions."
+        raise DataError("labels", "be unbiased for a guarantee", found, remedy)
     largest = float(evidence.total.max())
     if evidence.total.min() == largest:
         return Evidence(evidence.positive / largest, np.ones(len(evidence)))
@@ -169,21 +178,10 @@ def _unbiased(evidence: Evidence, promises: tuple[Promise, ...]) -> Evidence:
                 "labels",
                 f"have equal weights for {type(promise).__name__}",
                 f"weights of {evidence.total.min():.3g} to {largest:.3g}",
-                (
-                    "Promise PooledPrecision(0.8, smallest_propensity=...) with the "
-                    "smallest propensity that the log's design allows."
-                ),
+                f"Promise PooledPrecision(0.8, smallest_propensity=...). {_SMALLEST}",
             )
         if largest * promise.smallest_propensity > 1 + 1e-9:
-            raise DataError(
-                "smallest_propensity",
-                f"be at most {1 / largest:.3g}, the smallest of these labels",
-                f"{promise.smallest_propensity:.3g}",
-                "Give the smallest that the log's design allows.",
-            )
+            rule = f"be at most {1 / largest:.3g}, the smallest of these labels"
+            found = f"{promise.smallest_propensity:.3g}"
+            raise DataError("smallest_propensity", rule, found, _SMALLEST)
     return evidence
-
-
-def _shuffled(codes: Integers) -> Integers:
-    """Users in an order that has nothing to do with their names, which may follow time."""
-    return np.random.default_rng(0).permutation(int(codes.max()) + 1)[codes]

@@ -77,8 +77,7 @@ def mass_shown(users: Integers, first: Integers, mass: Floats, size: int) -> Flo
     count = int(users.max()) + 1
     cells = users * (size + 1) + first
     sums = add_up(cells, mass, count * (size + 1)).reshape(count, size + 1)
-    result: Floats = sums.cumsum(axis=1)[:, :-1]
-    return result
+    return sums.cumsum(axis=1)[:, :-1]
 
 
 @dataclass(frozen=True, slots=True)

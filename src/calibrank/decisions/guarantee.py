@@ -34,6 +34,15 @@ class CutPoint:
     def __str__(self) -> str:
         return self.cut.words(self.value)
 
+    @property
+    def short(self) -> str:
+        return f"{self.cut.name} {self.value:.3g}"
+
+    def reached(self, number: int) -> float:
+        """The share of one promise, of which none is below every share."""
+        value = self.expected[number]
+        return -1.0 if value is None else value
+
 
 def best_of(points: Sequence[CutPoint], *, shortest: bool) -> CutPoint | None:
     """The best cut that keeps all promises, of those that answer most users."""
@@ -56,8 +65,7 @@ class Guarantee:
     """
 
     promises: tuple[Promise, ...]
-    confidence: float | None
-    """None: the promise holds on average over samples of labelled users."""
+    confidence: float
     users: int
     units: str
     """What the users are, e.g. "users" or "queries"."""
@@ -97,13 +105,10 @@ class Guarantee:
     def by_cut(self) -> dict[str, CutPoint | None]:
         """The best of each kind of cut that was tried; None where none keeps the promises."""
         shortest = any(promise.grows for promise in self.promises)
-        names = dict.fromkeys(point.cut.name for point in self.curve)
-        return {
-            name: best_of(
-                [point for point in self.curve if point.cut.name == name], shortest=shortest
-            )
-            for name in names
-        }
+        points: dict[str, list[CutPoint]] = {}
+        for point in self.curve:
+            points.setdefault(point.cut.name, []).append(point)
+        return {name: best_of(each, shortest=shortest) for name, each in points.items()}
 
     def content(self) -> dict[str, Any]:
         """The result as JSON can hold it, without the curve."""
@@ -131,11 +136,6 @@ class Guarantee:
     def __str__(self) -> str:
         return self._kept(self.best) if self.best else self._not_kept()
 
-    def _sure(self) -> str:
-        if self.confidence is None:
-            return f"on average over samples of {self.users:,} labelled {self.units}"
-        return f"with {self.confidence:.0%} confidence"
-
     def _kept(self, best: CutPoint) -> str:
         whom = f"new {self.units} like these {self.users:,}"
         if best.answer_from:
@@ -144,9 +144,9 @@ class Guarantee:
         for promise, expected in zip(self.promises, best.expected, strict=True):
             promised.append(f"{promise} ({_percent(expected)} in these labels)")
         return (
-            f"{best}. For {whom}, {self._sure()}: {', and '.join(promised)}. "
-            f"Lists have {best.length:.3g} rows on average; {_percent(best.shown)} of "
-            f"{self.units} are shown something.{self._other_cuts(best)}"
+            f"{best}. For {whom}, with {self.confidence:.0%} confidence: "
+            f"{', and '.join(promised)}. Lists have {best.length:.3g} rows on average; "
+            f"{_percent(best.shown)} of {self.units} are shown something.{self._other_cuts(best)}"
         )
 
     def _other_cuts(self, best: CutPoint) -> str:
@@ -160,7 +160,7 @@ class Guarantee:
 
     def _not_kept(self) -> str:
         promised = ", and that ".join(str(promise) for promise in self.promises)
-        start = f"No cut promises {self._sure()} that {promised}."
+        start = f"No cut promises with {self.confidence:.0%} confidence that {promised}."
         if self.needed is not None:
             return (
                 f"{start} {self.users:,} {self.units} are too few: about {self.needed:,} or more "
@@ -172,38 +172,24 @@ class Guarantee:
         """What is lost of the other promises where one is kept in these labels."""
         told = []
         for number, promise in enumerate(self.promises):
-            values = [_number(point.expected[number]) for point in self.curve]
-            if max(values) < promise.at_least:
-                best = self.curve[int(np.argmax(values))]
-                told.append(f"{promise.name} is at most {_percent(max(values))} ({_short(best)})")
-                continue
-            told += self._cost_of(number)
-        return told
-
-    def _cost_of(self, number: int) -> list[str]:
-        promise = self.promises[number]
-        keeping = [
-            point for point in self.curve if _number(point.expected[number]) >= promise.at_least
-        ]
-        told = []
-        for other, second in enumerate(self.promises):
-            if other == number:
-                continue
-            values = [_number(point.expected[other]) for point in keeping]
-            best = keeping[int(np.argmax(values))]
-            told.append(
-                f"{promise.name} of {promise.at_least:.0%} leaves {second.name} of at most "
-                f"{_percent(max(values))} ({_short(best)})"
-            )
+            keeping = [each for each in self.curve if each.reached(number) >= promise.at_least]
+            if not keeping:
+                best = _highest(self.curve, number)
+                told.append(
+                    f"{promise.name} is at most {_percent(best.expected[number])} ({best.short})"
+                )
+            for other, second in enumerate(self.promises):
+                if keeping and other != number:
+                    best = _highest(keeping, other)
+                    told.append(
+                        f"{promise.name} of {promise.at_least:.0%} leaves {second.name} of at "
+                        f"most {_percent(best.expected[other])} ({best.short})"
+                    )
         return told
 
 
-def _short(point: CutPoint) -> str:
-    return f"{point.cut.name} {point.value:.3g}"
-
-
-def _number(value: float | None) -> float:
-    return -1.0 if value is None else value
+def _highest(points: Sequence[CutPoint], number: int) -> CutPoint:
+    return max(points, key=lambda point: point.reached(number))
 
 
 def _percent(value: float | None) -> str:

@@ -12,14 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calibrank.experiment.protocol import RANKING, Fit, Protocol
-from calibrank.experiment.statistics import Spread
+from calibrank.experiment.results import RANKING, Fit, Protocol, Spread
 
 PARAMETRIC = ("Platt", "Beta", "Gaussian", "Gamma")
-PROPOSED = ("Gaussian", "Gamma")
-"""The methods that the paper proposes, with UERM (unbiased empirical risk minimization)."""
-COMPETITORS = ("Platt", "Beta")
-"""Those that it compares them with, also with UERM, in the row "Improv" of Table 1."""
 PUBLISHED_ROWS = (
     ("uncalibrated", Fit("MinMax", "none")),
     ("uncalibrated", Fit("Sigmoid", "none")),
@@ -29,11 +24,15 @@ PUBLISHED_ROWS = (
     *[("parametric, naive", Fit(method, "naive")) for method in PARAMETRIC],
     *[("parametric, UERM", Fit(method, "ips")) for method in PARAMETRIC],
 )
-"""Group and fit of each row of the paper's Tables 1, 4 and 5."""
+"""Group and fit of each row of the paper's Tables 1, 4 and 5.
+
+UERM is the paper's unbiased empirical risk minimization.
+"""
 LOSS_SUFFIXES = {"none": "", "naive": ", naive", "positive_ips": ", positive_ips", "ips": ", UERM"}
 OUR_METRICS = {"ECE": "ECE", "MCE": "ReleasedMCE", "NLL": "LogLoss"}
 """Our metric for each of the paper's; ranking metrics have the same names."""
 DATASET_TITLES = {"yahoo_r3": "Yahoo!R3", "coat": "Coat"}
+"""The paper's names of its datasets."""
 UNKNOWN = "we do not know"
 _LOSS_COLUMNS = {"none": "uncalibrated", "naive": "naive", "ips": "UERM", "": "ranking"}
 
@@ -61,50 +60,45 @@ class Comparison:
     ours: Spread | None
 
     @property
-    def beaten(self) -> bool:
-        """Whether our mean is better."""
-        if self.ours is None:
-            return False
-        # Higher is better for ranking metrics only.
-        if self.published.metric not in OUR_METRICS:
-            return self.ours.mean > self.published.value
-        return self.ours.mean < self.published.value
-
-    @property
     def agrees(self) -> bool:
         """Whether the number lies in the range of one run of ours."""
-        return self.ours is not None and self.ours.covers(self.published.value)
+        if self.ours is None:
+            return False
+        return abs(self.published.value - self.ours.mean) <= self.ours.prediction_half
 
     @property
     def met(self) -> bool:
-        """Whether the number agrees or is beaten."""
-        return self.agrees or self.beaten
+        """Whether the number agrees, or our mean is better."""
+        if self.ours is None or self.agrees:
+            return self.agrees
+        # Higher is better for ranking metrics only.
+        is_higher = self.ours.mean > self.published.value
+        return is_higher != (self.published.metric in OUR_METRICS)
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The paper's numbers by metric, method, loss, dataset and model."""
+    """The paper's numbers by metric, method, loss, dataset and model, and reasons."""
 
     values: dict[tuple[str, ...], PublishedNumber]
-
-    @classmethod
-    def load(cls, path: Path) -> Published:
-        """Read a CSV file with one row per number."""
-        values: dict[tuple[str, ...], PublishedNumber] = {}
-        with path.open(newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                named: dict[str, Any] = {
-                    key: _OUR_NAMES.get(text, text) for key, text in row.items()
-                }
-                number = PublishedNumber(**{**named, "value": float(row["value"])})
-                values[number[1:6]] = number
-        return cls(values)
+    reasons: list[dict[str, str]]
+    """Why numbers are outside: patterns of columns, of which the first that matches counts."""
 
     @classmethod
     def beside(cls, folder: Path) -> Published:
-        """Read `published.csv` of a folder of specs, or of the folder above it."""
+        """Read `published.csv` of a folder of specs or of the one above, and `reasons.csv`.
+
+        An empty column of a reason matches everything.
+        """
         file = folder / "published.csv"
-        return cls.load(file if file.is_file() else folder.parent / "published.csv")
+        rows = _read_csv(file if file.is_file() else folder.parent / "published.csv")
+        values: dict[tuple[str, ...], PublishedNumber] = {}
+        for row in rows:
+            named: dict[str, Any] = {key: _OUR_NAMES.get(text, text) for key, text in row.items()}
+            number = PublishedNumber(**{**named, "value": float(row["value"])})
+            values[number[1:6]] = number
+        reasons = folder / "reasons.csv"
+        return cls(values, _read_csv(reasons) if reasons.is_file() else [])
 
     def find(self, metric: str, method: str, loss: str, dataset: str, model: str) -> float | None:
         """A published number, or None if the paper does not report it."""
@@ -122,30 +116,19 @@ class Published:
                 comparisons.append(Comparison(number, ours))
         return comparisons
 
-
-@dataclass(frozen=True, slots=True)
-class Reasons:
-    """Why numbers are outside: patterns of columns, of which the first that matches counts."""
-
-    patterns: tuple[dict[str, str], ...] = ()
-
-    @classmethod
-    def beside(cls, folder: Path) -> Reasons:
-        """Read `reasons.csv` of a folder of specs; an empty column matches everything."""
-        file = folder / "reasons.csv"
-        if not file.is_file():
-            return cls()
-        with file.open(newline="", encoding="utf-8") as lines:
-            return cls(tuple(csv.DictReader(lines)))
-
-    def find(self, number: PublishedNumber) -> str:
-        """The known reason, or that there is none."""
+    def reason_for(self, number: PublishedNumber) -> str:
+        """The known reason why a number is outside, or that there is none."""
         values = number._asdict()
-        for pattern in self.patterns:
+        for pattern in self.reasons:
             columns = {name: value for name, value in pattern.items() if name != "reason" and value}
             if all(values[name] == value for name, value in columns.items()):
                 return pattern["reason"]
         return UNKNOWN
+
+
+def _read_csv(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
 
 
 def agreement_line(comparisons: Sequence[Comparison]) -> str:
@@ -178,12 +161,13 @@ def agreement_table(comparisons: Sequence[Comparison]) -> str:
         found = _where(comparisons, **columns)
         metrics = dict.fromkeys(each.published.metric.partition("@")[0] for each in found)
         name = f"{columns['table']}: {', '.join(metrics)}" if "table" in columns else "all"
+        dataset = columns.get("dataset", "all")
         cells = [_count(_where(found, loss=loss)) for loss in _LOSS_COLUMNS]
-        rows.append([name, title_of(columns.get("dataset", "all")), *cells, _count(found)])
+        rows.append([name, DATASET_TITLES.get(dataset, dataset), *cells, _count(found)])
     return table(["table", "dataset", *_LOSS_COLUMNS.values(), "all"], rows)
 
 
-def outside_table(comparisons: Sequence[Comparison], reasons: Reasons) -> str:
+def outside_table(comparisons: Sequence[Comparison], published: Published) -> str:
     """The numbers that are not met, by row of the paper's tables, with the reason if known."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for each in comparisons:
@@ -191,12 +175,13 @@ def outside_table(comparisons: Sequence[Comparison], reasons: Reasons) -> str:
             continue
         number = each.published
         row = number.method + LOSS_SUFFIXES.get(number.loss, "")
-        key = (f"{number.table}: {number.metric}", title_of(number.dataset), row or "ranking")
+        dataset = DATASET_TITLES.get(number.dataset, number.dataset)
+        key = (f"{number.table}: {number.metric}", dataset, row or "ranking")
         ours = "no result"
         if each.ours is not None:
             ours = f"{each.ours.mean:.4f} ±{each.ours.prediction_half:.4f}"
         text = f"{number.model} {number.value:.4f} → {ours}"
-        groups.setdefault((*key, reasons.find(number)), []).append(text)
+        groups.setdefault((*key, published.reason_for(number)), []).append(text)
     rows = [(*key, "; ".join(numbers), reason) for (*key, reason), numbers in groups.items()]
     return table(["table", "dataset", "row", "published → ours", "reason"], rows)
 
@@ -212,8 +197,3 @@ def _where(comparisons: Sequence[Comparison], **columns: str) -> list[Comparison
 def _count(comparisons: Sequence[Comparison]) -> str:
     met = sum(each.met for each in comparisons)
     return f"{met} of {len(comparisons)}" if comparisons else ""
-
-
-def title_of(dataset: str) -> str:
-    """The paper's name of a dataset."""
-    return DATASET_TITLES.get(dataset, dataset)

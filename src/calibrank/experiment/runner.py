@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile, ZipFile
 
 import pyarrow as pa
-import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 import calibrank
@@ -24,21 +20,21 @@ from calibrank._internal.atomic import atomic_path, write_atomic
 from calibrank._internal.json import digest_of
 from calibrank.data import Dataset, simulate
 from calibrank.errors import DataError
-from calibrank.experiment.cell import Cell, CellResult, run_cell
-from calibrank.experiment.spec import Spec
-from calibrank.experiment.statistics import SCHEMA
+from calibrank.experiment.cell import Cell, run_cell
+from calibrank.experiment.results import SCHEMA
+from calibrank.experiment.spec import EXPERIMENT_DATASETS, Spec, configured
 from calibrank.models import Training
 from calibrank.models.checkpoints import delete_if_damaged, fingerprint
-from calibrank.models.trainer import require_torch
-from calibrank.registry import DATASETS, load_dataset
+from calibrank.models.training import require_torch
+from calibrank.registry import load_dataset
 
-EXPERIMENT_DATASETS = ("synthetic", *DATASETS)
 # The Parquet metadata key under which a cell's fingerprint is stored.
 _FINGERPRINT_KEY = b"calibrank"
 # Slow models are started first, so that no worker is still busy with one when the rest are done.
 _SLOWEST_FIRST = ("NCF", "LightGCN", "CML", "UBPR", "BPR")
 
 Progress = Callable[[Cell, BaseException | None], None]
+Outcome = tuple[Cell, BaseException | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +53,20 @@ class Grid:
         cells = set()
         for spec in self.specs:
             for model in spec.models:
-                training = _training_of(spec, self.dataset, model)
+                settings = spec.settings_for(self.dataset, model)
                 for split in spec.splits:
                     for seed in range(self.seeds):
-                        cells.add(Cell(self.dataset, split, model, seed, *training))
+                        cells.add(Cell(self.dataset, split, model, seed, settings))
         return sorted(cells, key=_start_order)
 
     def specs_for(self, cell: Cell) -> list[Spec]:
         """The specs that ask for a cell."""
-        training = (cell.epochs, cell.settings)
         return [
             spec
             for spec in self.specs
             if cell.split in spec.splits
-            and _training_of(spec, cell.dataset, cell.model) == training
+            and cell.model in spec.models
+            and spec.settings_for(cell.dataset, cell.model) == cell.settings
         ]
 
     def fingerprint(self, cell: Cell) -> str:
@@ -79,34 +75,33 @@ class Grid:
             "version": calibrank.__version__,
             "cell": asdict(cell),
             "specs": [_content(spec) for spec in self.specs_for(cell)],
-            "settings": repr(cell.configured(self.training)),
+            "settings": repr(configured(cell.model, dict(cell.settings), self.training)),
             "data": _data_digest(self.dataset, self.data),
         }
         # Through JSON and back, so that tuples and lists give the same digest.
-        return digest_of(json.loads(json.dumps(content, default=dict)))
+        return digest_of(json.loads(json.dumps(content)))
 
     def file(self, cell: Cell) -> Path:
         """Where a cell's rows are saved."""
         return self.out / "cells" / f"{cell.key}.parquet"
 
-    def scores_file(self, cell: Cell) -> Path:
-        """Where the scores of a cell with seed 0 are saved, for figures."""
-        return self.out / "cells" / f"{cell.key}.npz"
+    def predictions_file(self, cell: Cell) -> Path:
+        """Where the predictions of a cell with seed 0 are saved, for figures."""
+        return self.out / "predictions" / f"{cell.key}.parquet"
 
     def failure_file(self, cell: Cell) -> Path:
         """Where the error of a failed cell is saved."""
         return self.out / "failed" / f"{cell.key}.json"
 
     def is_done(self, cell: Cell) -> bool:
-        """Whether the cell has been saved with its present fingerprint."""
-        file = self.file(cell)
-        if not file.is_file():
-            return False
-        rows = _read_rows(file)
-        if rows is None or not _is_intact(self.scores_file(cell)):
-            return False  # damaged files are computed again
-        metadata = rows.schema.metadata or {}
-        return metadata.get(_FINGERPRINT_KEY) == self.fingerprint(cell).encode()
+        """Whether the cell has been saved, undamaged, with its present fingerprint."""
+        files = [self.file(cell), self.predictions_file(cell)][: 2 - (cell.seed > 0)]
+        tables = [read_intact(file) for file in files]
+        expected = self.fingerprint(cell).encode()
+        return all(
+            table is not None and (table.schema.metadata or {}).get(_FINGERPRINT_KEY) == expected
+            for table in tables
+        )
 
 
 def run_grid(grid: Grid, jobs: int, progress: Progress) -> dict[Cell, str]:
@@ -129,16 +124,22 @@ def run_grid(grid: Grid, jobs: int, progress: Progress) -> dict[Cell, str]:
 
 
 def collect(grid: Grid) -> pa.Table:
-    """The rows of all finished cells, also written to `rows.parquet` and `rows.csv`."""
+    """The rows of all finished cells, also written to `rows.parquet`."""
     files = [grid.file(cell) for cell in grid.cells() if grid.is_done(cell)]
     if not files:
         raise DataError(grid.out, "hold a finished cell", "none", f"See {grid.out / 'failed'}.")
     table = pa.concat_tables([pq.read_table(file, schema=SCHEMA) for file in files])
     with atomic_path(grid.out / "rows.parquet") as partial:
         pq.write_table(table, partial)
-    with atomic_path(grid.out / "rows.csv") as partial:
-        pc.write_csv(table, partial)
     return table
+
+
+def read_intact(file: Path) -> pa.Table | None:
+    """The table of a file; None if there is none, or if it is damaged."""
+    try:
+        return pq.read_table(file, page_checksum_verification=True)
+    except (pa.ArrowException, OSError):
+        return None
 
 
 def _content(spec: Spec) -> dict[str, Any]:
@@ -149,37 +150,11 @@ def _content(spec: Spec) -> dict[str, Any]:
     return content
 
 
-def _read_rows(file: Path) -> pa.Table | None:
-    """The rows of a cell; None if the file is damaged."""
-    try:
-        return pq.read_table(file, page_checksum_verification=True)
-    except (pa.ArrowException, OSError):
-        return None
-
-
-def _is_intact(file: Path) -> bool:
-    """Whether a file of scores is complete, or not there: only some cells have one."""
-    if not file.exists():
-        return True
-    try:
-        with ZipFile(file) as archive:
-            return archive.testzip() is None
-    except (BadZipFile, OSError, zlib.error):
-        return False
-
-
-def _training_of(spec: Spec, dataset: str, model: str) -> tuple[int, tuple[tuple[str, float], ...]]:
-    return spec.epochs_for(dataset, model), spec.settings_for(dataset, model)
-
-
 def _start_order(cell: Cell) -> tuple[object, ...]:
-    speed = _SLOWEST_FIRST.index(cell.model)
-    return speed, cell.seed, cell.split, cell.epochs, cell.settings
+    return _SLOWEST_FIRST.index(cell.model), cell.seed, cell.split, cell.settings
 
 
-def _outcomes(
-    grid: Grid, cells: list[Cell], jobs: int
-) -> Iterator[tuple[Cell, BaseException | None]]:
+def _outcomes(grid: Grid, cells: Sequence[Cell], jobs: int) -> Iterator[Outcome]:
     """Each cell as it finishes, with its error if it failed.
 
     A worker that is killed takes the others with it. Their cells are run once more, each alone, so
@@ -187,63 +162,45 @@ def _outcomes(
     """
     # Cells run in parallel, so each worker uses one thread.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    waiting = deque(cells)
-    again = deque[Cell]()
-    while waiting:
-        for cell, error in _until_killed(grid, waiting, jobs):
-            if isinstance(error, BrokenExecutor):
-                again.append(cell)
-            else:
-                yield cell, error
-    while again:
-        yield from _until_killed(grid, again, 1)
+    again = []
+    for cell, error in _in_pool(grid, cells, jobs):
+        if isinstance(error, BrokenExecutor):
+            again.append(cell)
+        else:
+            yield cell, error
+    for cell in again:
+        yield from _in_pool(grid, [cell], 1)
 
 
-def _until_killed(
-    grid: Grid, waiting: deque[Cell], jobs: int
-) -> Iterator[tuple[Cell, BaseException | None]]:
-    """Run the waiting cells in a new pool until all are done or one of its workers is killed."""
+def _in_pool(grid: Grid, cells: Sequence[Cell], jobs: int) -> Iterator[Outcome]:
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         running: dict[Future[None], Cell] = {}
-        is_broken = False
-        while running or (waiting and not is_broken):
-            # No more than there are workers: what has not started is not lost with them.
-            while waiting and len(running) < jobs and not is_broken:
-                try:
-                    running[pool.submit(_run_and_save, grid, waiting[0])] = waiting[0]
-                except BrokenExecutor:
-                    is_broken = True
-                else:
-                    waiting.popleft()
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                error = future.exception()
-                is_broken = is_broken or isinstance(error, BrokenExecutor)
-                yield running.pop(future), error
+        for cell in cells:
+            try:
+                running[pool.submit(_run_and_save, grid, cell)] = cell
+            except BrokenExecutor as error:
+                yield cell, error
+        for future in as_completed(running):
+            yield running[future], future.exception()
 
 
 def _run_and_save(grid: Grid, cell: Cell) -> None:
     dataset = _load(grid.dataset, grid.data)
-    specs = grid.specs_for(cell)
-    # The end of the fingerprint keeps checkpoints of changed specs apart.
-    suffix = grid.fingerprint(cell)[-12:]
-    checkpoint = grid.out / "cells" / f"{cell.key}.{suffix}.checkpoint"
-    delete_if_damaged(checkpoint)
-    _save(grid, cell, run_cell(cell, dataset, specs, grid.training, checkpoint))
-    checkpoint.unlink(missing_ok=True)
-
-
-def _save(grid: Grid, cell: Cell, result: CellResult) -> None:
-    if cell.seed == 0 and result.scored is not None:
-        result.scored.save(grid.scores_file(cell))
     digest = grid.fingerprint(cell)
-    # The rows are saved last: their presence marks the cell as done.
+    # The end of the fingerprint keeps checkpoints of changed specs apart.
+    checkpoint = grid.out / "cells" / f"{cell.key}.{digest[-12:]}.checkpoint"
+    delete_if_damaged(checkpoint)
+    result = run_cell(cell, dataset, grid.specs_for(cell), grid.training, checkpoint)
     provenance = f"calibrank {calibrank.__version__}, {digest[:19]}"
     rows = [{**row, "provenance": provenance} for row in result.rows]
-    schema = SCHEMA.with_metadata({_FINGERPRINT_KEY: digest.encode()})
-    with atomic_path(grid.file(cell)) as partial:
-        table = pa.Table.from_pylist(rows, schema)
-        pq.write_table(table, partial, write_page_checksum=True)
+    tables = {grid.predictions_file(cell): pa.table(result.predictions)} if cell.seed == 0 else {}
+    # The rows are saved last: their presence marks the cell as done.
+    tables[grid.file(cell)] = pa.Table.from_pylist(rows, SCHEMA)
+    for file, table in tables.items():
+        table = table.replace_schema_metadata({_FINGERPRINT_KEY: digest.encode()})
+        with atomic_path(file) as partial:
+            pq.write_table(table, partial, write_page_checksum=True)
+    checkpoint.unlink(missing_ok=True)
 
 
 @lru_cache(maxsize=1)

@@ -1,144 +1,94 @@
-"""Markdown tables of a reproduction: our numbers with intervals beside the published ones."""
+"""Tables and summary of a reproduction: our numbers with intervals beside the published ones."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
 
-import numpy as np
+import pyarrow as pa
 
-from calibrank.experiment.cell import SWEPT_METHODS
-from calibrank.experiment.protocol import RANKING, Fit, Protocol
+from calibrank._internal.atomic import write_atomic
+from calibrank.experiment.figures import save_figures
 from calibrank.experiment.published import (
-    COMPETITORS,
+    DATASET_TITLES,
     LOSS_SUFFIXES,
     OUR_METRICS,
     PARAMETRIC,
-    PROPOSED,
     PUBLISHED_ROWS,
     Comparison,
     Published,
-    Reasons,
     agreement_line,
     agreement_table,
     outside_table,
     table,
-    title_of,
 )
+from calibrank.experiment.results import RANKING, SWEPT_METHODS, Fit, Protocol, Spread
 from calibrank.experiment.spec import Spec
-from calibrank.experiment.statistics import Results, Spread
 
 TABLE_TITLES = {
     "ECE": "Table 1: expected calibration error",
     "MCE": "Table 4: maximum calibration error",
     "NLL": "Table 5: negative log-likelihood",
 }
-RANKING_TITLE = "Table 3: ranking accuracy"
 RANKING_NAMES = ("NDCG@1", "NDCG@3", "NDCG@5", "Recall@1", "Recall@3", "Recall@5")
-FURTHER_ROWS = tuple(
-    ("not in the paper", fit)
-    for fit in (
-        Fit("GammaGaussian", "naive"),
-        Fit("GammaGaussian", "ips"),
-        Fit("Temperature", "ips"),
-        Fit("Isotonic", "ips"),
-    )
-)
 RULE = (
     "Of the numbers tried, the one at which the mean prediction over the test set "
     f"({', '.join(SWEPT_METHODS)}; mean over seeds, median over models) is nearest to the test "
     "set's base rate. Numbers at which a fit failed are left out."
 )
-_LEGEND = (
-    "Mean over seeds ± half its 95% interval (published number, difference); "
-    "best of a column in bold.\n"
-)
+_LEGEND = "Mean over seeds ± half its 95% interval (published number, difference).\n"
+
+Key = TypeVar("Key")
+Predictions = Mapping[str, Mapping[str, pa.Table]]
+"""What figures are drawn from, by spec and model."""
 
 
-@dataclass(frozen=True, slots=True)
-class NearestNegatives:
-    """What the rule gives for one loss."""
+def write_outputs(
+    folder: Path, specs: Sequence[Spec], rows: pa.Table, out: Path, predictions: Predictions
+) -> list[Comparison]:
+    """Write tables and figures for each dataset of the rows, and one summary of them all.
 
-    count: int
-    mean_predictions: dict[int, float]
-    """The mean prediction at each number that was tried."""
-    base_rate: float
-
-    @property
-    def ratio(self) -> float:
-        """The mean prediction at the chosen number over the base rate."""
-        return self.mean_predictions[self.count] / self.base_rate
-
-
-def nearest_negatives(
-    protocol: Protocol, loss: str, propensity: str = "popularity"
-) -> NearestNegatives | None:
-    """Apply the rule to the rows of a protocol; None if there are none.
-
-    A biased log does not identify the base rate, and the number of negatives per positive sets it.
-    The published rows of both losses lie near the test set's base rate, so each loss must have had
-    a number of its own. The rule finds it, from the test set.
+    `folder` holds the specs and what was published, which is returned beside ours.
     """
-    means = {}
-    base_rates: list[float] = []
-    for count in protocol.tried_negatives(loss, propensity):
-        fits = [Fit(method, loss, propensity, count) for method in SWEPT_METHODS]
-        predictions = _means_by_model(protocol, "mean prediction", fits)
-        # 0 means as many as represent all unobserved pairs: it is no number to choose.
-        if predictions and count:
-            # Not the mean: one model with other scores (CML) would decide for all.
-            means[count] = float(np.median(predictions))
-        if predictions:
-            base_rates += _means_by_model(protocol, "base rate", fits)
-    if not means:
-        return None
-    base_rate = float(np.mean(base_rates))
-    chosen = min(means, key=lambda count: abs(means[count] - base_rate))
-    return NearestNegatives(chosen, means, base_rate)
+    published = Published.beside(folder)
+    # In the order of the paper's tables; other datasets follow.
+    present = list(dict.fromkeys(rows["dataset"].to_pylist()))
+    known = [name for name in DATASET_TITLES if name in present]
+    compared: list[Comparison] = []
+    for dataset in dict.fromkeys([*known, *present]):
+        page = dataset_page(dataset, specs, rows, published)
+        write_atomic(out / dataset / "tables.md", page)
+        for spec in specs:
+            protocol = Protocol.of(rows, spec, dataset, spec.splits[0])
+            if protocol.models:
+                figures = out / dataset / "figures" / spec.name
+                save_figures(protocol, predictions.get(spec.name, {}), figures)
+        # The first spec that follows the paper is compared with it, on the released split.
+        following = [spec for spec in specs if "released" in spec.splits]
+        found = [Protocol.of(rows, spec, dataset, "released") for spec in following]
+        for protocol in [protocol for protocol in found if protocol.models][:1]:
+            compared += published.compare(protocol)
+    parts = ["# All datasets\n"]
+    if compared:
+        parts += [agreement_line(compared) + "\n", agreement_table(compared)]
+        parts += ["## What is outside\n", outside_table(compared, published)]
+    write_atomic(out / "summary.md", "\n".join(parts))
+    return compared
 
 
-def dataset_page(
-    dataset: str, specs: Sequence[Spec], results: Results, published: Published
-) -> str:
+def dataset_page(dataset: str, specs: Sequence[Spec], rows: pa.Table, published: Published) -> str:
     """Every table of a dataset, spec by spec."""
-    protocols = [Protocol.of(results, spec, dataset, spec.splits[0]) for spec in specs]
+    protocols = [Protocol.of(rows, spec, dataset, spec.splits[0]) for spec in specs]
     protocols = [protocol for protocol in protocols if protocol.models]
     seeds = max((protocol.seeds for protocol in protocols), default=0)
     parts = [f"# {dataset}, {seeds} seeds\n", _LEGEND]
     for protocol in protocols:
         parts += _protocol_tables(protocol, published)
-        parts.append(split_and_loss_table(results, protocol.spec, dataset))
+        parts.append(split_and_loss_table(rows, protocol.spec, dataset))
     return "\n".join(part for part in parts if part)
-
-
-def summary_page(
-    protocols: Sequence[Protocol],
-    published: Published,
-    compared: Sequence[Comparison],
-    reasons: Reasons,
-) -> str:
-    """How many published numbers are met, which are not, and the tables side by side."""
-    parts = ["# All datasets\n"]
-    if compared:
-        parts += [agreement_line(compared) + "\n", agreement_table(compared)]
-        parts += ["## What is outside\n", outside_table(compared, reasons)]
-    names = []
-    for protocol in protocols:
-        names += [f"{title_of(protocol.dataset)} {model}" for model in protocol.models]
-    rows: list[list[str]] = []
-    for paper_metric, title in TABLE_TITLES.items():
-        rows = []
-        for group, fit in PUBLISHED_ROWS:
-            cells = _short_cells(protocols, published, paper_metric, fit)
-            rows.append([f"{fit.method} ({group})", *cells])
-        parts.append(f"## {title}: ours (published)\n\n" + table(["", *names], rows))
-    rows = [[name, *_short_cells(protocols, published, name, RANKING)] for name in RANKING_NAMES]
-    parts.append(f"## {RANKING_TITLE}: ours (published)\n\n" + table(["", *names], rows))
-    for protocol in protocols:
-        title = title_of(protocol.dataset)
-        parts += [f"## UERM and the naive loss, {title}\n", uerm_table(protocol, published)]
-    return "\n".join(parts)
 
 
 def _protocol_tables(protocol: Protocol, published: Published) -> Iterator[str]:
@@ -153,14 +103,13 @@ def _protocol_tables(protocol: Protocol, published: Published) -> Iterator[str]:
     for paper_metric in TABLE_TITLES:
         yield _calibration_table(protocol, published, paper_metric)
     yield uerm_table(protocol, published)
-    rows = []
-    for metric in RANKING_NAMES:
-        cells = []
-        for model in protocol.models:
-            found = published.find(metric, "", "", protocol.dataset, model)
-            cells.append(_result_cell(protocol.spread(metric, RANKING, model), found))
-        rows.append([metric, *cells])
-    yield f"### {RANKING_TITLE}\n\n" + table(["metric", *protocol.models], rows)
+
+    def ranking(metric: str, model: str) -> str:
+        found = published.find(metric, "", "", protocol.dataset, model)
+        return _result_cell(protocol.spread(metric, RANKING, model), found)
+
+    lines = [([metric], metric) for metric in RANKING_NAMES]
+    yield "### Table 3: ranking accuracy\n\n" + _by_model(protocol, ["metric"], lines, ranking)
     if spec.sweep:
         yield rule_table(protocol)
         yield own_negatives_table(protocol, compared)
@@ -168,58 +117,31 @@ def _protocol_tables(protocol: Protocol, published: Published) -> Iterator[str]:
         yield estimator_table(protocol)
 
 
+def _by_model(
+    protocol: Protocol,
+    names: Sequence[str],
+    lines: Iterable[tuple[Sequence[str], Key]],
+    cell: Callable[[Key, str], str],
+) -> str:
+    """A table with a column per model; lines of which no cell has a result are left out."""
+    rows = []
+    for labels, key in lines:
+        cells = [cell(key, model) for model in protocol.models]
+        if any(cells):
+            rows.append([*labels, *cells])
+    return table([*names, *protocol.models], rows)
+
+
 def _calibration_table(protocol: Protocol, published: Published, paper_metric: str) -> str:
     """A table like the paper's Table 1."""
-    metric = OUR_METRICS[paper_metric]
-    models = protocol.models
-    # Only methods of the paper compete for the bold number.
-    fits = [fit for _, fit in PUBLISHED_ROWS]
-    best = {model: _lowest(protocol, metric, fits, model)[0] for model in models}
-    rows = []
-    for row in (*PUBLISHED_ROWS, *FURTHER_ROWS):
-        group, fit = row
-        cells = []
-        for model in models:
-            spread = protocol.spread(metric, fit, model)
-            found = published.find(paper_metric, *fit[:2], protocol.dataset, model)
-            cells.append(_result_cell(spread, found, bold=best[model] == fit))
-        if any(cells):
-            name = fit.method + LOSS_SUFFIXES[fit.loss] if row in FURTHER_ROWS else fit.method
-            rows.append([group, name, *cells])
-    compared = [_improvement(protocol, published, paper_metric, model) for model in models]
-    rows.append(["", "improvement", *[improvement for improvement, _ in compared]])
-    rows.append(["", "paired test", *[test for _, test in compared]])
-    return f"### {TABLE_TITLES[paper_metric]}\n\n" + table(["", "method", *models], rows)
 
+    def result(fit: Fit, model: str) -> str:
+        found = published.find(paper_metric, *fit[:2], protocol.dataset, model)
+        return _result_cell(protocol.spread(OUR_METRICS[paper_metric], fit, model), found)
 
-def _improvement(
-    protocol: Protocol, published: Published, paper_metric: str, model: str
-) -> tuple[str, str]:
-    """How much lower the best proposed method is than the best competitor, and a paired test.
-
-    Both have UERM; the published improvement stands in brackets.
-    """
-    metric = OUR_METRICS[paper_metric]
-    means = []
-    fits = []
-    reported = []
-    for methods in (PROPOSED, COMPETITORS):
-        fit, mean = _lowest(protocol, metric, [Fit(method, "ips") for method in methods], model)
-        fits.append(fit)
-        means.append(mean)
-        key = (protocol.dataset, model)
-        reported += [published.find(paper_metric, method, "ips", *key) for method in methods]
-    ours, theirs = fits
-    if ours is None or theirs is None:
-        return "", ""
-    p = protocol.paired_p(metric, ours, theirs, model)
-    test = f"{ours.method} against {theirs.method}: {_p_value(p)}"
-    text = f"{1 - means[0] / means[1]:+.1%}" if means[1] else ""
-    numbers = [number for number in reported if number is not None]
-    if len(numbers) < len(reported):
-        return text, test
-    count = len(PROPOSED)
-    return f"{text} ({1 - min(numbers[:count]) / min(numbers[count:]):+.1%})", test
+    lines = [([group, fit.method], fit) for group, fit in PUBLISHED_ROWS]
+    shown = _by_model(protocol, ["", "method"], lines, result)
+    return f"### {TABLE_TITLES[paper_metric]}\n\n" + shown
 
 
 def uerm_table(protocol: Protocol, published: Published) -> str:
@@ -228,29 +150,26 @@ def uerm_table(protocol: Protocol, published: Published) -> str:
     The paper's claim is 7.40% to 76.52% "for all parametric methods".
     """
     changes: list[float] = []
-    rows = []
-    for method in PARAMETRIC:
+
+    def change(method: str, model: str) -> str:
         fits = (Fit(method, "ips"), Fit(method, "naive"))
-        cells = []
-        for model in protocol.models:
-            ours, naive = [protocol.spread("ECE", fit, model) for fit in fits]
-            if ours is None or naive is None:
-                cells.append("")
-                continue
-            changes.append(1 - ours.mean / naive.mean)
-            text = f"{changes[-1]:+.1%}, {_p_value(protocol.paired_p('ECE', *fits, model))}"
-            found = [published.find("ECE", *fit[:2], protocol.dataset, model) for fit in fits]
-            if found[0] is not None and found[1] is not None:
-                text += f" ({1 - found[0] / found[1]:+.1%})"
-            cells.append(text)
-        rows.append([method, *cells])
+        ours, naive = [protocol.spread("ECE", fit, model) for fit in fits]
+        if ours is None or naive is None:
+            return ""
+        changes.append(1 - ours.mean / naive.mean)
+        text = f"{changes[-1]:+.1%}, {_p_value(protocol.paired_p('ECE', *fits, model))}"
+        found = [published.find("ECE", *fit[:2], protocol.dataset, model) for fit in fits]
+        if found[0] is not None and found[1] is not None:
+            text += f" ({1 - found[0] / found[1]:+.1%})"
+        return text
+
+    shown = _by_model(protocol, [""], [([method], method) for method in PARAMETRIC], change)
     if not changes:
         return ""
-    title = (
+    return (
         "### How much lower the ECE is with UERM than with the naive loss: "
         f"{min(changes):+.1%} to {max(changes):+.1%} (claimed: +7.4% to +76.5%)\n\n"
-    )
-    return title + table(["", *protocol.models], rows)
+    ) + shown
 
 
 def rule_table(protocol: Protocol) -> str:
@@ -258,23 +177,23 @@ def rule_table(protocol: Protocol) -> str:
     names = ["loss", "by the rule", "in the spec", "mean prediction / base rate", "numbers tried"]
     rows = []
     for loss in protocol.spec.losses:
-        found = nearest_negatives(protocol, loss)
+        found = protocol.nearest_negatives(loss)
         if found is not None:
-            tried = ", ".join(map(str, found.mean_predictions))
             in_spec = str(protocol.spec.negatives_for(protocol.dataset, loss))
             name = LOSS_SUFFIXES[loss].removeprefix(", ")
+            tried = ", ".join(map(str, found.tried))
             rows.append([name, str(found.count), in_spec, f"{found.ratio:.2f}", tried])
     return f"### Negatives per held-out positive\n\n{RULE}\n\n" + table(names, rows)
 
 
 def own_negatives_table(protocol: Protocol, compared: Sequence[Comparison]) -> str:
     """A variant: the rule applied to each model alone, for the methods tried with every number."""
-    rows: dict[str, dict[str, str]] = {}
+    cells: dict[tuple[str, str], str] = {}
     usual = []
     ours = []
     for each in compared:
         number = each.published
-        own = nearest_negatives(replace(protocol, models=[number.model]), number.loss)
+        own = replace(protocol, models=[number.model]).nearest_negatives(number.loss)
         if own is None or number.method not in SWEPT_METHODS:
             continue
         fit = Fit(number.method, number.loss, negatives=own.count)
@@ -285,9 +204,9 @@ def own_negatives_table(protocol: Protocol, compared: Sequence[Comparison]) -> s
         usual.append(each)
         ours.append(Comparison(number, spread))
         if number.metric == "ECE":
-            row = rows.setdefault(number.method + LOSS_SUFFIXES[number.loss], {})
-            row[number.model] = f"{own.count}: {spread.mean:.4f} ({number.value:.4f})"
-    if not rows:
+            text = f"{own.count}: {spread.mean:.4f} ({number.value:.4f})"
+            cells[number.method + LOSS_SUFFIXES[number.loss], number.model] = text
+    if not cells:
         return ""
     counts = [sum(each.met for each in numbers) for numbers in (ours, usual)]
     title = (
@@ -295,55 +214,58 @@ def own_negatives_table(protocol: Protocol, compared: Sequence[Comparison]) -> s
         f"{counts[0]} of {len(ours)} published numbers are met; with one number for all models, "
         f"{counts[1]} of them. Number: ECE (published).\n\n"
     )
-    cells = [
-        [name, *[row.get(model, "") for model in protocol.models]] for name, row in rows.items()
-    ]
-    return title + table(["", *protocol.models], cells)
+    lines = [([name], name) for name in dict.fromkeys(name for name, _ in cells)]
+    return title + _by_model(protocol, [""], lines, lambda *key: cells.get(key, ""))
 
 
 def estimator_table(protocol: Protocol) -> str:
     """ECE by propensity estimator: with UERM's number of negatives, and with each one's own."""
+
+    def result(name: str, model: str) -> str:
+        same = protocol.spread("ECE", Fit("Gaussian", "ips", name), model)
+        texts = ["failed" if same is None else f"{same.mean:.4f}"]
+        found = protocol.nearest_negatives("ips", name)
+        if found is not None:
+            best = protocol.spread("ECE", Fit("Gaussian", "ips", name, found.count), model)
+            texts.append("" if best is None else f"{best.mean:.4f}")
+        return "; ".join(texts)
+
+    lines = []
+    for name in ("popularity", *protocol.spec.estimators):
+        own = protocol.nearest_negatives("ips", name)
+        if protocol.tried_negatives("ips", name):
+            lines.append(
+                ([name.replace("_", " "), "none" if own is None else str(own.count)], name)
+            )
     title = (
         "### ECE by propensity estimator, Gaussian with UERM: with the same number of negatives; "
         "with the number that the rule gives for the estimator\n\n"
     )
-    rows = []
-    for name in ("popularity", *protocol.spec.estimators):
-        own = nearest_negatives(protocol, "ips", name)
-        cells = []
-        for model in protocol.models:
-            same = protocol.spread("ECE", Fit("Gaussian", "ips", name), model)
-            texts = ["failed" if same is None else f"{same.mean:.4f}"]
-            if own is not None:
-                best = protocol.spread("ECE", Fit("Gaussian", "ips", name, own.count), model)
-                texts.append("" if best is None else f"{best.mean:.4f}")
-            cells.append("; ".join(texts))
-        count = "none" if own is None else str(own.count)
-        if protocol.tried_negatives("ips", name):
-            rows.append([name.replace("_", " "), count, *cells])
-    return title + table(["estimator", "its own number", *protocol.models], rows)
+    return title + _by_model(protocol, ["estimator", "its own number"], lines, result)
 
 
-def split_and_loss_table(results: Results, spec: Spec, dataset: str) -> str:
+def split_and_loss_table(results: pa.Table, spec: Spec, dataset: str) -> str:
     """A table that the paper does not have: the Gaussian method by split and loss."""
     title = (
         "### Gaussian by split and loss: ECE; mean prediction over the true base rate; "
         "ECE of each user's top 5\n\n"
     )
     formats = {"ECE": ".4f", "CalibrationInTheLarge": ".2f", "ECE@5": ".4f"}
-    rows = []
-    for split in spec.splits:
-        protocol = Protocol.of(results, spec, dataset, split)
-        for loss in spec.losses:
-            cells = []
-            for model in spec.models:
-                spreads = [protocol.spread(each, Fit("Gaussian", loss), model) for each in formats]
-                pairs = zip(spreads, formats.values(), strict=True)
-                texts = [f"{spread.mean:{form}}" for spread, form in pairs if spread is not None]
-                cells.append("; ".join(texts) if len(texts) == len(formats) else "")
-            if any(cells):
-                rows.append([split, loss, *cells])
-    return title + table(["split", "loss", *spec.models], rows)
+    by_split = {split: Protocol.of(results, spec, dataset, split) for split in spec.splits}
+
+    def result(key: tuple[str, str], model: str) -> str:
+        split, loss = key
+        texts = []
+        for metric, form in formats.items():
+            spread = by_split[split].spread(metric, Fit("Gaussian", loss), model)
+            if spread is None:
+                return ""
+            texts.append(f"{spread.mean:{form}}")
+        return "; ".join(texts)
+
+    lines = [([split, loss], (split, loss)) for split in spec.splits for loss in spec.losses]
+    every_model = replace(by_split[spec.splits[0]], models=list(spec.models))
+    return title + _by_model(every_model, ["split", "loss"], lines, result)
 
 
 def _negatives(protocol: Protocol) -> str:
@@ -357,58 +279,15 @@ def _negatives(protocol: Protocol) -> str:
     return f"Negatives per held-out positive: {'; '.join(words)}."
 
 
-def _means_by_model(protocol: Protocol, metric: str, fits: Sequence[Fit]) -> list[float]:
-    """The mean of all fits and seeds for each model; empty if one of them is missing."""
-    means = []
-    for model in protocol.models:
-        values: list[float] = []
-        for fit in fits:
-            by_seed = protocol.by_seed(metric, fit, model)
-            if len(by_seed) < protocol.seeds:
-                return []
-            values += by_seed.values()
-        means.append(float(np.mean(values)))
-    return means
-
-
-def _lowest(
-    protocol: Protocol, metric: str, fits: Sequence[Fit], model: str
-) -> tuple[Fit | None, float]:
-    """The fit with the lowest mean, and that mean."""
-    lowest: tuple[Fit | None, float] = (None, math.inf)
-    for fit in fits:
-        spread = protocol.spread(metric, fit, model)
-        if spread is not None and spread.mean < lowest[1]:
-            lowest = (fit, spread.mean)
-    return lowest
-
-
-def _result_cell(spread: Spread | None, published: float | None, *, bold: bool = False) -> str:
+def _result_cell(spread: Spread | None, published: float | None) -> str:
     """The mean, half its interval, and in brackets the published number and the difference."""
     if spread is None:
         return ""
-    mean = f"**{spread.mean:.4f}**" if bold else f"{spread.mean:.4f}"
+    mean = f"{spread.mean:.4f}"
     interval = "" if math.isnan(spread.half) else f" ±{spread.half:.4f}"
     if published is None:
         return mean + interval
     return f"{mean}{interval} ({published:.4f}, {spread.mean - published:+.4f})"
-
-
-def _short_cells(
-    protocols: Sequence[Protocol], published: Published, paper_metric: str, fit: Fit
-) -> list[str]:
-    """Means with the published number in brackets, without a leading zero, of every model."""
-    cells = []
-    for protocol in protocols:
-        for model in protocol.models:
-            metric = OUR_METRICS.get(paper_metric, paper_metric)
-            spread = protocol.spread(metric, fit, model)
-            found = published.find(paper_metric, *fit[:2], protocol.dataset, model)
-            text = "" if spread is None else f"{spread.mean:.4f}".removeprefix("0")
-            if text and found is not None:
-                text += f" ({f'{found:.4f}'.removeprefix('0')})"
-            cells.append(text)
-    return cells
 
 
 def _p_value(p: float) -> str:

@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 from math import isfinite
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from calibrank._internal.rules import LARGEST_SCORE
-from calibrank._internal.validation import Floats, Integers
+from calibrank._internal.validation import Floats
 
 # No score reaches this number.
 _BEYOND = np.finfo(np.float64).max
@@ -46,7 +44,7 @@ def of_log_odds(program: bytes) -> bytes:
     return (numbers + _LOG_ODDS).tobytes() + program[8:]
 
 
-def pack(kind: Kind, *numbers: float) -> bytes:
+def pack(kind: float, *numbers: float) -> bytes:
     """A map of constants; no program if one of them is not finite."""
     constants = np.array([kind, LARGEST_SCORE, *numbers], dtype=np.float64)
     return constants.tobytes() if np.isfinite(constants).all() else b""
@@ -71,40 +69,7 @@ def _pack_table(kind: Kind, edges: Floats, columns: Sequence[Sequence[float]]) -
     finds it among them. No program if the buckets' width cannot be computed with.
     """
     table: Floats = np.column_stack([edges, *[np.array(column) for column in columns]])
-    found = _buckets(edges)
-    # A search may read beyond the last edge.
-    bounds = np.concatenate([edges, np.full(2 * found.search_width, _BEYOND)])
-    place = (found.origin, found.scale, len(found.counts) - 1)
-    header = pack(kind, *place, found.search_width, len(bounds), len(table))
-    if not header or not np.isfinite(table).all():
-        return b""
-    return header + bounds.tobytes() + table.tobytes() + found.first_edges.tobytes()
-
-
-class _Buckets(NamedTuple):
-    origin: float
-    scale: float
-    counts: Integers
-    """The edges in each bucket."""
-
-    @property
-    def first_edges(self) -> npt.NDArray[np.int32]:
-        """The first edge of each bucket, or the one before if it has none."""
-        before: Integers = np.cumsum(self.counts) - self.counts
-        first = before - (self.counts == 0)
-        return first.astype(np.int32)
-
-    @property
-    def search_width(self) -> int:
-        """The first step of a binary search among the edges of a bucket; 0 without one."""
-        most = int(self.counts.max())
-        return 2 ** (most - 1).bit_length() // 2
-
-
-def _buckets(edges: Floats) -> _Buckets:
-    """Buckets with at most one edge each, if there are few enough of them."""
-    origin = float(edges[0])
-    width = float(edges[-1] - edges[0])
+    origin, width = float(edges[0]), float(edges[-1] - edges[0])
     for buckets in _BUCKETS:
         last = buckets - 1
         scale = last / width if width else 0.0
@@ -113,4 +78,13 @@ def _buckets(edges: Floats) -> _Buckets:
         counts = np.bincount(places.astype(np.int64), minlength=buckets)
         if counts.max() == 1:
             break
-    return _Buckets(origin, scale, counts)
+    # The first step of a binary search among the edges of a bucket; 0 without one.
+    search_width = 2 ** (int(counts.max()) - 1).bit_length() // 2
+    # The first edge of each bucket, or the one before if it has none.
+    first_edges = np.cumsum(counts) - counts - (counts == 0)
+    # A search may read beyond the last edge.
+    bounds = np.concatenate([edges, np.full(2 * search_width, _BEYOND)])
+    header = pack(kind, origin, scale, last, search_width, len(bounds), len(table))
+    if not header or not np.isfinite(table).all():
+        return b""
+    return header + bounds.tobytes() + table.tobytes() + first_edges.astype(np.int32).tobytes()

@@ -10,6 +10,7 @@ dataframe expressions or SQL text.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
@@ -18,8 +19,8 @@ import numpy as np
 from calibrank._internal.json import Fields, Saved, kind_of
 from calibrank._internal.logit import expit
 from calibrank._internal.validation import Floats
-from calibrank.errors import DataError
 from calibrank.maps._program import Kind
+from calibrank.maps.checks import require
 from calibrank.maps.targets.target import Target
 
 Slopes: TypeAlias = tuple[float, ...]
@@ -29,11 +30,16 @@ Terms: TypeAlias = tuple[Any, ...]
 """One expression per generator."""
 
 
-class Curve(NamedTuple):
-    """A sum of generators as a C loop computes it; in the position in the range if scale-free."""
+class Form(NamedTuple):
+    """A sum of generators at the position u in the range, from 0 to 1.
 
-    kind: Kind
-    terms: tuple[float, ...]
+    It is `logarithm * log(u / margin + 1) + square * u^2 + linear * u + constant`.
+    """
+
+    logarithm: float
+    square: float
+    linear: float
+    constant: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,8 @@ class Basis(Saved, ABC):
 
     tag: ClassVar[str] = "name"
     parameters: ClassVar[tuple[str, ...]]
+    places: ClassVar[tuple[int, ...]] = ()
+    """Which fields of the form, in units of the score, are the paper's parameters."""
     scale_free: ClassVar[bool] = True
     """Whether the generators depend on the position of the score in the range alone."""
 
@@ -50,16 +58,34 @@ class Basis(Saved, ABC):
         """The value of each generator; `score` lies within [low, high]."""
 
     @abstractmethod
+    def form(self, intercept: float, *coefficients: float) -> Form:
+        """The sum of the generators."""
+
     def end_slopes(self, low: float, high: float) -> tuple[Slopes, Slopes]:
         """The derivative of each generator at low, and at high."""
+        # The first one rises at low alone, the second at high alone, and a third at neither.
+        slope, flat = 1 / (high - low), [0.0] * (len(self.parameters) - 3)
+        return (slope, 0.0, *flat), (0.0, slope, *flat)
 
-    @abstractmethod
+    def constants(self, intercept: float, coefficients: Sequence[float]) -> tuple[float, ...]:
+        """The kind of C loop and its numbers, for the sum of the generators."""
+        return Kind.QUADRATIC, *self.form(intercept, *coefficients)[1:]
+
     def natural(self, low: float, high: float) -> Floats:
         """The matrix that turns (intercept, coefficients) into the paper's `parameters`."""
+        width, origin = high - low, self._origin(low, high)
+        units = [self.form(*unit) for unit in np.eye(len(self.parameters)).tolist()]
+        logarithm, square, linear, constant = np.array(units).T
+        # Of the score, or of its distance from where the logarithm starts: u is (s - origin) / w.
+        square = square / width**2
+        linear = linear / width - 2 * origin * square
+        constant = constant - origin * linear - origin**2 * square
+        if logarithm.any():
+            constant = constant - np.log(origin) * logarithm
+        return np.array([logarithm, square, linear, constant])[list(self.places)]
 
-    @abstractmethod
-    def curve(self, intercept: float, coefficients: tuple[float, ...]) -> Curve:
-        """The log odds within the range, for the C loops."""
+    def _origin(self, low: float, high: float) -> float:
+        return low
 
     @classmethod
     def from_fields(cls, fields: Fields) -> Self:
@@ -73,6 +99,7 @@ class Linear(Basis):
 
     kind: ClassVar[str] = "linear"
     parameters: ClassVar[tuple[str, ...]] = ("b", "c")
+    places: ClassVar[tuple[int, ...]] = (2, 3)
 
     def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
         return ((score - low) / (high - low),)
@@ -80,12 +107,8 @@ class Linear(Basis):
     def end_slopes(self, low: float, high: float) -> tuple[Slopes, Slopes]:
         return (1 / (high - low),), (1 / (high - low),)
 
-    def natural(self, low: float, high: float) -> Floats:
-        width = high - low
-        return np.array([[0, 1 / width], [1, -low / width]])
-
-    def curve(self, intercept: float, coefficients: tuple[float, ...]) -> Curve:
-        return Curve(Kind.QUADRATIC, (0.0, *coefficients, intercept))
+    def form(self, intercept: float, *coefficients: float) -> Form:
+        return Form(0.0, 0.0, coefficients[0], intercept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +117,7 @@ class Quadratic(Basis):
 
     kind: ClassVar[str] = "quadratic"
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
+    places: ClassVar[tuple[int, ...]] = (1, 2, 3)
 
     def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
         # The slope of an increasing parabola is a straight line that is not negative on the range:
@@ -103,116 +127,68 @@ class Quadratic(Basis):
         from_high = (high - score) / (high - low)
         return (1 - from_high * from_high) / 2, from_low * from_low / 2
 
-    def end_slopes(self, low: float, high: float) -> tuple[Slopes, Slopes]:
-        return (1 / (high - low), 0.0), (0.0, 1 / (high - low))
-
-    def natural(self, low: float, high: float) -> Floats:
-        width = high - low
-        square = np.array([0, -0.5, 0.5]) / width**2
-        linear = np.array([0, 1, 0]) / width - 2 * low * square
-        constant = np.array([1, 0, 0]) - low * linear - low**2 * square
-        return np.array([square, linear, constant])
-
-    def curve(self, intercept: float, coefficients: tuple[float, ...]) -> Curve:
+    def form(self, intercept: float, *coefficients: float) -> Form:
         concave, convex = coefficients
-        return Curve(Kind.QUADRATIC, ((convex - concave) / 2, concave, intercept))
+        return Form(0.0, (convex - concave) / 2, concave, intercept)
 
 
 @dataclass(frozen=True, slots=True)
-class _Shifted(Basis):
-    """Bases with log s, where s starts `margin` times the width of the range below its low end."""
+class LogQuadratic(Basis):
+    """Gamma negatives, Gaussian positives: `a s^2 + b s + b' log s + c` (Eq. 22) with a <= 0.
+
+    Here s starts `margin` times the width of the range below its low end.
+    """
+
+    kind: ClassVar[str] = "log-quadratic"
+    parameters: ClassVar[tuple[str, ...]] = ("a", "b", "b'", "c")
+    places: ClassVar[tuple[int, ...]] = (1, 2, 0, 3)
 
     margin: float
 
     def __post_init__(self) -> None:
-        if self.margin <= 0:
-            raise DataError("margin", "be above 0", self.margin)
+        require(self.margin > 0, "margin", "be above 0", self.margin)
 
-    def _logarithmic(self, intercept: float, coefficients: tuple[float, ...]) -> Curve:
-        """The generators of `LogQuadratic`, of which `Log` has the first two, by their terms."""
+    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
+        # With x = u + margin, the slope times x is a concave quadratic, so it is not negative on
+        # [start, end] if it is not negative at both ends. The slope of the first generator is 0 at
+        # the high end, that of the second at the low end, and that of the third at both.
+        position = (score - low) / (high - low)
+        start, end = self.margin, 1 + self.margin
+        logarithm = target.log(position / start + 1)
+        concave = start * (end * logarithm - position)
+        convex = end * (position - start * logarithm)
+        linear = (start + end) * position
+        square = (position + 2 * start) * position / 2
+        return concave, convex, linear - square - start * end * logarithm
+
+    def form(self, intercept: float, *coefficients: float) -> Form:
         concave, convex, curvature = coefficients
-        start = self.margin
-        end = 1 + self.margin
+        start, end = self.margin, 1 + self.margin
         logarithm = start * end * (concave - convex - curvature)
         linear = end * convex - start * concave + end * curvature
-        square = -curvature / 2
-        return Curve(Kind.LOGARITHMIC, (logarithm, 1 / start, square, linear, intercept))
+        return Form(logarithm, -curvature / 2, linear, intercept)
+
+    def constants(self, intercept: float, coefficients: Sequence[float]) -> tuple[float, ...]:
+        logarithm, *rest = self.form(intercept, *coefficients)
+        return Kind.LOGARITHMIC, logarithm, 1 / self.margin, *rest
+
+    def _origin(self, low: float, high: float) -> float:
+        return self.margin * (high - low)
 
 
 @dataclass(frozen=True, slots=True)
-class Log(_Shifted):
-    """Gamma scores in each class: `a log s + b s + c` (Eq. 12)."""
+class Log(LogQuadratic):
+    """Gamma scores in each class: `a log s + b s + c` (Eq. 12): no third generator."""
 
     kind: ClassVar[str] = "log"
     parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
+    places: ClassVar[tuple[int, ...]] = (0, 2, 3)
 
     def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
-        # With x = u + margin, the slope a / x + b is not negative on [start, end] if it is not
-        # negative at both ends: each generator has a slope of 0 at one end and 1 at the other.
-        position = (score - low) / (high - low)
-        start = self.margin
-        end = 1 + self.margin
-        logarithm = target.log(position / start + 1)
-        return start * (end * logarithm - position), end * (position - start * logarithm)
+        return super(Log, self).generators(score, low, high, target)[:2]
 
-    def end_slopes(self, low: float, high: float) -> tuple[Slopes, Slopes]:
-        return (1 / (high - low), 0.0), (0.0, 1 / (high - low))
-
-    def natural(self, low: float, high: float) -> Floats:
-        start = self.margin
-        end = 1 + self.margin
-        width = high - low
-        logarithm = start * end * np.array([0, 1, -1])
-        linear = np.array([0, -start, end]) / width
-        constant = np.array([1, 0, 0]) - np.log(start * width) * logarithm - start * width * linear
-        return np.array([logarithm, linear, constant])
-
-    def curve(self, intercept: float, coefficients: tuple[float, ...]) -> Curve:
-        return self._logarithmic(intercept, (*coefficients, 0.0))
-
-
-@dataclass(frozen=True, slots=True)
-class LogQuadratic(_Shifted):
-    """Gamma negatives, Gaussian positives: `a s^2 + b s + b' log s + c` (Eq. 22) with a <= 0."""
-
-    kind: ClassVar[str] = "log-quadratic"
-    parameters: ClassVar[tuple[str, ...]] = ("a", "b", "b'", "c")
-
-    def generators(self, score: Any, low: float, high: float, target: Target) -> Terms:
-        # The slope times x is a concave quadratic, so it is not negative on the range if it is not
-        # negative at both ends. The third generator has a slope of 0 at both ends.
-        position = (score - low) / (high - low)
-        start = self.margin
-        end = 1 + self.margin
-        logarithm = target.log(position / start + 1)
-        linear = (start + end) * position
-        square = (position + 2 * start) * position / 2
-        curvature = linear - square - start * end * logarithm
-        concave = start * (end * logarithm - position)
-        convex = end * (position - start * logarithm)
-        return concave, convex, curvature
-
-    def end_slopes(self, low: float, high: float) -> tuple[Slopes, Slopes]:
-        return (1 / (high - low), 0.0, 0.0), (0.0, 1 / (high - low), 0.0)
-
-    def natural(self, low: float, high: float) -> Floats:
-        start = self.margin
-        end = 1 + self.margin
-        width = high - low
-        origin = start * width
-        square = np.array([0, 0, 0, -0.5]) / width**2
-        linear = np.array([0, -start, end, start + end]) / width
-        logarithm = start * end * np.array([0, 1, -1, -1])
-        constant = (
-            np.array([1.0, 0, 0, 0])
-            - np.log(origin) * logarithm
-            - origin * linear
-            - origin**2 * square
-        )
-        return np.array([square, linear, logarithm, constant])
-
-    def curve(self, intercept: float, coefficients: tuple[float, ...]) -> Curve:
-        return self._logarithmic(intercept, coefficients)
+    def form(self, intercept: float, *coefficients: float) -> Form:
+        return super(Log, self).form(intercept, *coefficients, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +211,14 @@ class Softplus(Basis):
         at_high = (float(expit(-high)), float(expit(high)))
         return at_low, at_high
 
+    def form(self, intercept: float, *coefficients: float) -> Form:
+        raise NotImplementedError("a sum of softplus functions has another form")
+
+    def constants(self, intercept: float, coefficients: Sequence[float]) -> tuple[float, ...]:
+        return Kind.SOFTPLUS, *coefficients, intercept
+
     def natural(self, low: float, high: float) -> Floats:
         return np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]], dtype=np.float64)
-
-    def curve(self, intercept: float, coefficients: tuple[float, ...]) -> Curve:
-        return Curve(Kind.SOFTPLUS, (*coefficients, intercept))
 
 
 _BASES: tuple[type[Basis], ...] = (Linear, Quadratic, Softplus, Log, LogQuadratic)

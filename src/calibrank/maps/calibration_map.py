@@ -21,24 +21,19 @@ from calibrank._internal.logit import expit, logit
 from calibrank._internal.validation import Floats, Numbers, floats, is_tensor
 from calibrank.composition import refusal
 from calibrank.errors import AssumedRateWarning, DataError
-from calibrank.maps._blocks import Ends, Interval, in_blocks, interval, unwrapped
-from calibrank.maps._card import card
-from calibrank.maps._inverse import scores_at
-from calibrank.maps.curve import Curve
-from calibrank.maps.describe import is_base_rate_known, summarize_base_rate
-from calibrank.maps.formula import Formula
-from calibrank.maps.position import bounded
+from calibrank.maps.curve import Curve, Ends, Interval, in_blocks, interval_in_blocks, unwrapped
+from calibrank.maps.formula import Formula, scores_at
 from calibrank.maps.record import FitRecord
-from calibrank.maps.targets.numpy import NumpyTarget
-from calibrank.maps.term import Term
+from calibrank.maps.targets.numpy import NumpyTarget, to_function
+from calibrank.maps.term import Term, Values
 
 FORMAT = "calibrank-map"
 VERSION = 2
 
 # Falls of a probability that are due to rounding.
 _ROUNDING = 1e-12
-# Points of the curve that a notebook shows.
-_CARD_POINTS = 61
+# Log odds of a band's end stay finite, whatever a probability rounds to.
+_LARGEST_LOG_ODDS = 700.0
 # Characters of a saved map up to which it is indented: Python's encoder is then 30 times slower.
 _MOST_INDENTED = 2**20
 
@@ -110,16 +105,27 @@ class CalibrationMap(Formula):
             if compiled is not None:
                 return compiled
         if is_tensor(scores):
-            return self._predict_tensor(scores)
+            if self.terms:
+                raise refusal("terms", "a tensor of scores")
+            # Only tensors need torch.
+            from calibrank.maps.targets import torch  # noqa: PLC0415  (see above)
+
+            tensor: Any = scores
+            probabilities: Any = torch.predict(self, tensor)
+            return probabilities
         array = floats("scores", scores)
         if self.terms:
             inputs = self.inputs(columns, array.size)
-            return unwrapped(self._with_inputs(array, inputs, expit, array.dtype))
+            return unwrapped(in_blocks(self._probabilities_of, array, array.dtype, inputs))
         compiled = native.probabilities(array, self.curve.program)
         if compiled is None:
             # It finds out which score is invalid.
             compiled = in_blocks(self.curve.probabilities, array, array.dtype)
         return unwrapped(compiled)
+
+    def _probabilities_of(self, scores: Floats, *inputs: Values) -> Floats:
+        probabilities: Floats = expit(self._log_odds_of(scores, *inputs))
+        return probabilities
 
     def scalar(self) -> Callable[..., float]:
         """A function of one score that returns the digits of `predict`, in a few microseconds.
@@ -135,9 +141,7 @@ class CalibrationMap(Formula):
         >>> probability(0.3) == fitted.predict(0.3)
         True
         """
-        from calibrank.maps.targets import python  # noqa: PLC0415  (only services need it)
-
-        return python.to_function(self)
+        return to_function(self)
 
     @overload
     def log_odds(self, scores: float, columns: Any = None) -> float: ...
@@ -148,19 +152,10 @@ class CalibrationMap(Formula):
     def log_odds(self, scores: Numbers, columns: Any = None) -> Floats | float:
         """Log odds in float64, which stay distinct where probabilities round to 0 or 1."""
         array = floats("scores", scores)
-        if self.terms:
-            return unwrapped(self._log_odds_with(array, self.inputs(columns, array.size)))
-        return unwrapped(in_blocks(self.curve.log_odds, array, np.float64))
+        function = self._log_odds_of if self.terms else self.curve.log_odds
+        return unwrapped(in_blocks(function, array, np.float64, self.inputs(columns, array.size)))
 
-    @overload
-    def score_at(self, probability: float, columns: None = None) -> Interval[float]: ...
-
-    @overload
-    def score_at(self, probability: float, columns: Any) -> Interval[Floats]: ...
-
-    def score_at(
-        self, probability: float, columns: Any = None
-    ) -> Interval[float] | Interval[Floats]:
+    def score_at(self, probability: float, columns: Any = None) -> Interval[Any]:
         """The scores at which the map has this probability: the inverse of `predict`.
 
         `low` is the raw cutoff: scores from there on have at least this probability. `high` is the
@@ -175,7 +170,7 @@ class CalibrationMap(Formula):
         Interval(low=1.5, high=3.4999999999999996)
         """
         probability = real("probability", probability, "[0, 1]", "Use e.g. 0.5.")
-        points = np.array(self.breakpoints)
+        points = np.array(self.curve.breakpoints)
         places = np.sort(np.concatenate([points, np.nextafter(points, -np.inf)]))
         if len(points) and np.diff(self.curve.probabilities(places)).min() < -_ROUNDING:
             raise DataError(
@@ -186,28 +181,17 @@ class CalibrationMap(Formula):
             )
         inputs = self.inputs(columns)
         if not self.terms:
-            low, high = scores_at(self.predict, probability, 1, np.ptp(self.span))
+            low, high = scores_at(self.predict, probability, 1, np.ptp(self.curve.span))
             return Interval(float(low[0]), float(high[0]))
 
         def probabilities(scores: Floats) -> Floats:
-            return expit(self._log_odds_with(scores, inputs))
+            return in_blocks(self._probabilities_of, scores, np.float64, inputs)
 
-        rows = len(inputs[0])
-        return Interval(*scores_at(probabilities, probability, rows, np.ptp(self.span)))
+        return Interval(
+            *scores_at(probabilities, probability, len(inputs[0]), np.ptp(self.curve.span))
+        )
 
-    @overload
-    def interval(
-        self, scores: float, columns: Any = None, level: float = 0.95
-    ) -> Interval[float]: ...
-
-    @overload
-    def interval(
-        self, scores: Numbers, columns: Any = None, level: float = 0.95
-    ) -> Interval[Floats]: ...
-
-    def interval(
-        self, scores: Numbers, columns: Any = None, level: float = 0.95
-    ) -> Interval[Floats] | Interval[float]:
+    def interval(self, scores: Numbers, columns: Any = None, level: float = 0.95) -> Interval[Any]:
         """Confidence interval of the probability, for the sampling error of the fit alone.
 
         It includes the errors of the terms. An unknown level may differ from a typical one as much
@@ -217,7 +201,7 @@ class CalibrationMap(Formula):
         the truth may lie far outside.
         """
         found = self.sampling_interval(scores, columns, level)
-        if not is_base_rate_known(self.record):
+        if not self.record.is_base_rate_known:
             warnings.warn(
                 "the base rate of this map is assumed: its intervals are about the log's sampling "
                 "error, and the truth may lie far outside. Use anchor on a few hundred labels of "
@@ -233,21 +217,10 @@ class CalibrationMap(Formula):
         """The same as `interval`, without its warning, to show beside the base rate's source."""
         level = real("level", level, "(0, 1)", "Use e.g. 0.95.")
         array = floats("scores", scores)
-        if not self.terms:
-            # What is no mapping may be a level in the wrong place.
-            self.inputs(columns)
-            ends_at = partial(self.curve.interval_ends, level=level)
-            return interval(in_blocks(ends_at, array, array.dtype, (2,)))
-        ends = self._ends_with(array, self.inputs(columns, array.size), level)
-        return interval(end.astype(array.dtype) for end in ends)
+        inputs = self.inputs(columns, array.size)
+        return interval_in_blocks(partial(self._ends, level=level), array, inputs)
 
-    @overload
-    def band(self, scores: float, columns: Any = None) -> Interval[float]: ...
-
-    @overload
-    def band(self, scores: Numbers, columns: Any = None) -> Interval[Floats]: ...
-
-    def band(self, scores: Numbers, columns: Any = None) -> Interval[Floats] | Interval[float]:
+    def band(self, scores: Numbers, columns: Any = None) -> Interval[Any]:
         """Sensitivity band: the probability under the alternative propensity models of the fit.
 
         Unlike `interval`, this is not sampling error: more rows of the same log would not make it
@@ -263,19 +236,20 @@ class CalibrationMap(Formula):
             )
         array = floats("scores", scores)
 
-        def ends(block: Floats) -> Ends:
+        def ends(scores: Floats, *inputs: Values) -> Ends:
             # The band is known at a few scores only: elsewhere it contains at least the map itself.
-            probabilities = self.curve.probabilities(block)
-            low, high = sensitivity.ends(block)
-            return np.minimum(low, probabilities), np.maximum(high, probabilities)
-
-        found = in_blocks(ends, array, np.float64, (2,))
-        if self.terms:
+            probabilities = self.curve.probabilities(scores)
+            low, high = sensitivity.ends(scores)
+            low, high = np.minimum(low, probabilities), np.maximum(high, probabilities)
+            if not self.terms:
+                return low, high
+            added = self._log_odds_of(scores, *inputs) - self._curve_log_odds(scores)
             # Finite also where a step is at 0 or 1.
-            exact = array.astype(np.float64)
-            flat = self._curve_log_odds(exact.reshape(-1)).reshape(array.shape)
-            found = expit(bounded(logit(found)) + (self.log_odds(exact, columns) - flat))
-        return interval(found.astype(array.dtype))
+            log_odds = np.clip(logit([low, high]), -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)
+            low, high = expit(log_odds + added)
+            return low, high
+
+        return interval_in_blocks(ends, array, self.inputs(columns, array.size))
 
     def transform(self, frame: Any, *, score: str = "score", to: str = "probability") -> Any:
         """Add a column of probabilities to a dataframe of any kind; a lazy one stays lazy.
@@ -290,6 +264,11 @@ class CalibrationMap(Formula):
         from calibrank.maps.targets.narwhals import transform  # noqa: PLC0415  (see above)
 
         return transform(self, frame, score, to)
+
+    def plot(self, scores: Numbers | None = None) -> Any:
+        """A matplotlib figure of the map with its 95% interval: `calibrank.plots.plot_map`."""
+        # By name: plots stand above maps, and need matplotlib.
+        return import_module("calibrank.plots").plot_map(self, scores)
 
     def level_index(self, columns: Any) -> dict[str, Any]:
         """The numbers of levels, by the name of the input of a graph (`to_onnx`, `to_torch`).
@@ -318,14 +297,6 @@ class CalibrationMap(Formula):
             text = json.dumps(document, indent=1, allow_nan=False)
         return text + "\n"
 
-    @classmethod
-    def load(cls, path: str | PathLike[str]) -> CalibrationMap:
-        """Read a map that `save` wrote; the same as `calibrank.load`."""
-        # Knows the kinds of curves and terms, which build on this module's.
-        from calibrank.maps.format import load  # noqa: PLC0415  (see above)
-
-        return load(path)
-
     def to_dict(self) -> dict[str, Any]:
         """The map as plain data, as `save` writes it."""
         return {
@@ -338,20 +309,11 @@ class CalibrationMap(Formula):
 
     def __repr__(self) -> str:
         parts = [self.method, f"{self.record.rows:,} rows", f"{self.record.evidence} evidence"]
-        points = self.breakpoints
+        points = self.curve.breakpoints
         if len(points) > 1:
             parts.append(f"scores {points[0]:.4g} to {points[-1]:.4g}")
-        parts.append(summarize_base_rate(self.record))
+        parts.append(f"base rate: {self.record.base_rate_source}")
         return f"{type(self).__name__}({', '.join(parts)})"
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: method, parameters, source of the base rate, and curve."""
-        return card(self, np.linspace(*self.span, _CARD_POINTS))
-
-    def plot(self, scores: Numbers | None = None) -> Any:
-        """A matplotlib figure of the map with its 95% interval: `calibrank.plots.plot_map`."""
-        # By name: plots stand above maps, and need matplotlib.
-        return import_module("calibrank.plots").plot_map(self, scores)
 
     @property
     def parameters(self) -> dict[str, float]:
@@ -369,24 +331,6 @@ class CalibrationMap(Formula):
         parts = [self.curve.description]
         parts += [f"Changed {term.description}." for term in self.terms]
         return " ".join(parts)
-
-    @property
-    def breakpoints(self) -> tuple[float, ...]:
-        """Scores at which the curve changes its form, in increasing order; there may be none."""
-        return self.curve.breakpoints
-
-    @property
-    def span(self) -> tuple[float, float]:
-        """The range of scores over which a plot shows the curve."""
-        return self.curve.span
-
-    def _predict_tensor(self, scores: Any) -> Any:
-        if self.terms:
-            raise refusal("terms", "a tensor of scores")
-        # Only tensors need torch.
-        from calibrank.maps.targets.torch import predict  # noqa: PLC0415  (see above)
-
-        return predict(self, scores)
 
     @cached_property
     def digest(self) -> str:

@@ -3,28 +3,73 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 from calibrank._internal.json import Saved
-from calibrank._internal.logit import expit, logit
-from calibrank._internal.validation import Floats
+from calibrank._internal.logit import expit
+from calibrank._internal.validation import Floats, require_scores
 from calibrank.composition import refusal
-from calibrank.maps._blocks import Ends
 from calibrank.maps._program import of_log_odds
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.maps.targets.target import Target
 
-# Log odds of the ends of an interval stay finite.
-_SMALLEST_PROBABILITY = 1e-12
+BLOCK = 2**15
+"""Scores computed at a time: temporary arrays of this size stay in the processor's cache."""
+
+Values = TypeVar("Values")
+Ends: TypeAlias = tuple[Floats, Floats]
+
+
+class Interval(NamedTuple, Generic[Values]):
+    """Lower and upper ends, one of each per score: arrays, or floats for a single score."""
+
+    low: Values
+    high: Values
+
+
+def unwrapped(result: Floats) -> Floats | float:
+    """An array of no dimensions as a float."""
+    return float(result) if result.ndim == 0 else result
+
+
+def in_blocks(
+    function: Callable[..., Any],
+    scores: Floats,
+    dtype: Any,
+    inputs: Sequence[Any] = (),
+    results: tuple[int, ...] = (),
+) -> Floats:
+    """Apply a function of float64 scores to scores of any shape, one block at a time.
+
+    `inputs` are further arguments, one value per score each. With results (2,), the function
+    returns two numbers per score, and so does this one.
+    """
+    require_scores(scores)
+    flat = scores.reshape(-1)
+    found = np.empty((*results, len(flat)), dtype=dtype)
+    for start in range(0, len(flat), BLOCK):
+        block = slice(start, start + BLOCK)
+        exact = flat[block].astype(np.float64, copy=False)
+        found[..., block] = function(exact, *[x[block] for x in inputs])
+    return found.reshape((*results, *scores.shape))
+
+
+def interval_in_blocks(
+    function: Callable[..., Ends], scores: Floats, inputs: Sequence[Any] = ()
+) -> Interval[Any]:
+    """An interval per score: floats for a single one."""
+    low, high = in_blocks(function, scores, scores.dtype, inputs, (2,))
+    return Interval(unwrapped(low), unwrapped(high))
 
 
 class Curve(Saved, ABC):
     """A function from scores to probabilities.
 
-    A kind of curve states its formula once, in `on`; every engine computes it from there.
+    A kind of curve states its formula once, in `log_odds_on`; every engine computes it from there.
     """
 
     @property
@@ -57,13 +102,10 @@ class Curve(Saved, ABC):
         """The largest magnitude among the terms of the formula, to which rounding is relative."""
         return 1.0
 
-    def float32_problem(self) -> str | None:
-        """Why the formula would be inaccurate in float32, as a sentence; None if it would not."""
-        return None
-
-    @abstractmethod
-    def on(self, target: Target, score: Any) -> Any:
-        """The probability as an expression of the target; `score` is one as well."""
+    @property
+    def narrowest(self) -> float:
+        """The smallest distance between scores that the formula divides by."""
+        return float(np.diff(self.breakpoints).min(initial=np.inf))
 
     def log_odds_on(self, target: Target, score: Any) -> Any:
         """The log odds as an expression of the target; not every kind of curve has them."""
@@ -73,31 +115,27 @@ class Curve(Saved, ABC):
         """The curve whose log odds are `shift + slope * log odds`."""
         raise refusal("MinMax", "terms, another base rate")
 
+    def on(self, target: Target, score: Any) -> Any:
+        """The probability as an expression of the target; `score` is one as well."""
+        return target.sigmoid(self.log_odds_on(target, score))
+
     def probabilities(self, scores: Floats) -> Floats:
         """Probabilities of valid float64 scores."""
-        probabilities: Floats = self.on(NumpyTarget(), scores)
-        return probabilities
+        return self.on(NumpyTarget(), scores)
 
     def log_odds(self, scores: Floats) -> Floats:
         """Log odds of valid float64 scores; infinite where a probability is 0 or 1."""
-        log_odds: Floats = logit(self.probabilities(scores))
-        return log_odds
+        return self.log_odds_on(NumpyTarget(), scores)
 
-    @abstractmethod
     def interval_ends(self, scores: Floats, level: float) -> Ends:
         """Ends of the confidence interval of the probability at each score."""
+        below, above = self.margins(scores, level)
+        middle = self.log_odds(scores)
+        return expit(middle - below), expit(middle + above)
 
     def margins(self, scores: Floats, level: float) -> Ends:
-        """Distances from the log odds down and up to the ends of the interval, in log odds.
-
-        A curve that knows them overrides this: beyond log odds of 36, ends round to 0 or 1.
-        """
-        low, high = self.interval_ends(scores, level)
-        middle: Floats = self.log_odds_on(NumpyTarget(), scores)
-        smallest, largest = _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY
-        below = middle - logit(np.clip(low, smallest, largest))
-        above = logit(np.clip(high, smallest, largest)) - middle
-        return np.maximum(below, 0), np.maximum(above, 0)
+        """Distances from the log odds down and up to the ends of the interval, in log odds."""
+        raise refusal("MinMax", "terms, another base rate")
 
     @cached_property
     def program(self) -> bytes:
@@ -112,19 +150,3 @@ class Curve(Saved, ABC):
 
     def _compile(self) -> bytes:
         return b""
-
-
-class LogOddsCurve(Curve):
-    """A curve whose formula is that of its log odds, in `log_odds_on`; its errors are normal."""
-
-    def on(self, target: Target, score: Any) -> Any:
-        return target.sigmoid(self.log_odds_on(target, score))
-
-    def log_odds(self, scores: Floats) -> Floats:
-        log_odds: Floats = self.log_odds_on(NumpyTarget(), scores)
-        return log_odds
-
-    def interval_ends(self, scores: Floats, level: float) -> Ends:
-        below, above = self.margins(scores, level)
-        middle = self.log_odds(scores)
-        return expit(middle - below), expit(middle + above)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from os import PathLike
+from typing import Any
 
 import numpy as np
 
@@ -11,18 +13,14 @@ from calibrank._internal.json import Fields, digest_of, kind_of, read_document
 from calibrank._internal.validation import LARGEST_SCORE
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import FORMAT, VERSION, CalibrationMap
+from calibrank.maps.checks import require
 from calibrank.maps.curve import Curve
 from calibrank.maps.level import LevelTerm
 from calibrank.maps.logistic import LogisticCurve
-from calibrank.maps.piecewise import PiecewiseCurve
-from calibrank.maps.position import PositionTerm
-from calibrank.maps.record import read_record
-from calibrank.maps.rescale import RescaleCurve
-from calibrank.maps.smooth import SmoothTerm
-from calibrank.maps.step import StepCurve
+from calibrank.maps.piecewise import PiecewiseCurve, RescaleCurve, StepCurve
+from calibrank.maps.record import FitRecord
 from calibrank.maps.targets.numpy import NumpyTarget
-from calibrank.maps.term import Term
-from calibrank.maps.version_1 import upgraded
+from calibrank.maps.term import PositionTerm, SmoothTerm, Term
 
 CURVES: dict[str, type[Curve]] = {
     kind.kind: kind for kind in (LogisticCurve, StepCurve, RescaleCurve, PiecewiseCurve)
@@ -36,7 +34,7 @@ _NOT_A_MAP = "If it is a table, give a saved map in its place; if it is a map, s
 
 
 def load(path: str | PathLike[str]) -> CalibrationMap:
-    """Read a map that `map.save(path)` wrote; the same as `CalibrationMap.load`.
+    """Read a map that `map.save(path)` wrote.
 
     >>> from calibrank import Platt
     >>> import tempfile, pathlib
@@ -54,9 +52,14 @@ def load(path: str | PathLike[str]) -> CalibrationMap:
 def parse(where: str, text: str) -> CalibrationMap:
     """Read a map from JSON text; `where` names it in errors."""
     fields = Fields(where, Fields.parse(where, text, _NOT_A_MAP).values)
-    _check_document(fields)
+    version = _checked_version(fields)
     try:
-        fitted = _read_map(Fields(where, upgraded(fields)))
+        curve, terms = (_version_2 if version > 1 else _version_1)(fields)
+        record = fields.child("record")
+        if version == 1:
+            named = {**record.values, "method": fields.text("method")}
+            record = Fields(record.where, named)
+        fitted = CalibrationMap(curve, record.build(FitRecord), terms)
         _check_probabilities(fitted)
     except DataError as error:
         if error.subject.startswith(where):
@@ -66,9 +69,29 @@ def parse(where: str, text: str) -> CalibrationMap:
     return fitted
 
 
+def _checked_version(fields: Fields) -> int:
+    """Refuse documents of another format, of a later version, or changed since they were saved."""
+    where, found = fields.where, fields.text("format")
+    require(found == FORMAT, where, f"be a {FORMAT} document", f"format {found!r}")
+    version = fields.count("version")
+    if version > VERSION:
+        raise DataError(where, f"be of version {VERSION} or older", version, "Upgrade calibrank.")
+    if version < 1:
+        raise DataError(f"{where}, version", "be 1 or more", version, "Save the map again.")
+    content = {name: value for name, value in fields.values.items() if name != "digest"}
+    if fields.text("digest") != digest_of(content):
+        rule = "match its digest: it was changed after it was saved"
+        raise DataError(where, rule, remedy="Save the map again.")
+    parts = ("kind", "method", "map") if version == 1 else ("curve", "terms")
+    fields.only("format", "version", *parts, "record", "digest")
+    return version
+
+
 def _check_probabilities(fitted: CalibrationMap) -> None:
     """Refuse numbers that are finite one by one, but overflow in the formula."""
-    points = np.array([-LARGEST_SCORE, *fitted.breakpoints, *fitted.span, LARGEST_SCORE])
+    points = np.array(
+        [-LARGEST_SCORE, *fitted.curve.breakpoints, *fitted.curve.span, LARGEST_SCORE]
+    )
     if not (np.abs(points) <= LARGEST_SCORE).all():
         raise DataError("the map's scores", "lie within +-1e30", remedy="Save the map again.")
     points = np.unique(points)
@@ -82,30 +105,80 @@ def _check_probabilities(fitted: CalibrationMap) -> None:
         raise DataError("the map's probabilities", "lie in [0, 1]", "NaN", "Save the map again.")
 
 
-def _read_map(fields: Fields) -> CalibrationMap:
-    """Rebuild a map from its curve, its terms and its record."""
+Parts = tuple[Curve, tuple[Term, ...]]
+
+
+def _version_2(fields: Fields) -> Parts:
+    """The curve and the terms of a document."""
     curve = fields.child("curve")
     terms = [kind_of(child, TERMS).from_fields(child) for child in fields.children("terms")]
-    record = read_record(fields.child("record"))
-    return CalibrationMap(kind_of(curve, CURVES).from_fields(curve), record, tuple(terms))
+    return kind_of(curve, CURVES).from_fields(curve), tuple(terms)
 
 
-def _check_document(fields: Fields) -> None:
-    """Refuse documents of another format, of a later version, or changed since they were saved."""
-    where = fields.where
-    if fields.text("format") != FORMAT:
-        raise DataError(where, f"be a {FORMAT} document", f"format {fields.text('format')!r}")
-    version = fields.count("version")
-    if version > VERSION:
-        raise DataError(where, f"be of version {VERSION} or older", version, "Upgrade calibrank.")
-    if version < 1:
-        raise DataError(f"{where}, version", "be 1 or more", version, "Save the map again.")
-    content = {name: value for name, value in fields.values.items() if name != "digest"}
-    if fields.text("digest") != digest_of(content):
-        raise DataError(
-            where,
-            "match its digest: it was changed after it was saved",
-            remedy="Save the map again.",
-        )
-    parts = ("kind", "method", "map") if version == 1 else ("curve", "terms")
-    fields.only("format", "version", *parts, "record", "digest")
+def _version_1(fields: Fields) -> Parts:
+    """The same of a document of version 1, in which a map with terms holds a base map."""
+    kind, content = fields.text("kind"), fields.child("map")
+    if kind in CURVES:
+        return _built(CURVES, kind, content.where, content.values), ()
+    if kind not in _COLUMNS_1:
+        known = ", ".join((*CURVES, *_COLUMNS_1))
+        raise DataError(f"{content.where}, kind", f"be one of {known}", f"{kind!r}")
+    content.only("base", *_COLUMNS_1[kind])
+    base = content.child("base")
+    curve, nested = _version_1(base)
+    if nested:
+        raise DataError(base.where, "be a map of scores alone", remedy="Fit the map again.")
+    if kind == "grouped":
+        return curve, (_grouped(content),)
+    if kind == "additive":
+        moved = curve.moved(content.number("intercept"), content.number("slope"))
+        return moved, tuple(_additive(each) for each in content.children("terms"))
+    own, _ = _version_1(content.child("top"))
+    values = {
+        "column": content.text("column"),
+        "n": content.count("n"),
+        "curve": own.content(),
+        "by_rank": _smooth(content.child("term")).content() if content.holds("term") else None,
+    }
+    return curve, (_built(TERMS, "position", content.where, values),)
+
+
+def _built(kinds: Mapping[str, Any], kind: str, where: str, values: Mapping[str, Any]) -> Any:
+    """A part of the present version."""
+    return kinds[kind].from_fields(Fields(where, {"kind": kind, **values}))
+
+
+def _grouped(fields: Fields) -> Term:
+    segments = fields.children("segments")
+    return LevelTerm(
+        columns=tuple(fields.texts("columns")),
+        keys=tuple(tuple(each.texts("key")) for each in segments),
+        intercepts=tuple(each.number("intercept") for each in segments),
+        slopes=tuple(each.number("slope") for each in segments),
+        errors=tuple(each.number("error") for each in segments),
+        rows=tuple(each.count("rows") for each in segments),
+        spreads=tuple(fields.numbers("spreads")),
+    )
+
+
+def _additive(fields: Fields) -> Term:
+    if not fields.holds("categories"):
+        return _smooth(fields)
+    fields.only("column", "categories", "values")
+    keys = tuple((category,) for category in fields.texts("categories"))
+    zeros, ones = (0.0,) * len(keys), (1.0,) * len(keys)
+    values, rows = tuple(fields.numbers("values")), (0,) * len(keys)
+    return LevelTerm((fields.text("column"),), keys, values, ones, zeros, rows, (0.0,))
+
+
+def _smooth(fields: Fields) -> Term:
+    fields.only("column", "knots", "values")
+    return _built(TERMS, "smooth", fields.where, {**fields.values, "errors": []})
+
+
+# The fields beside the base of each kind of map with terms.
+_COLUMNS_1 = {
+    "grouped": ("columns", "segments", "spreads"),
+    "additive": ("intercept", "slope", "terms"),
+    "top": ("top", "column", "n", "term"),
+}

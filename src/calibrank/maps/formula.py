@@ -1,4 +1,4 @@
-"""The formula of a map: log odds of a curve plus terms, for arrays and for every target."""
+"""The formula of a map, for arrays and for every target: a curve plus terms; and its inverse."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from calibrank._internal import native
 from calibrank._internal.logit import expit
 from calibrank._internal.rules import COLUMN_RULES
 from calibrank._internal.segment_keys import names_of
-from calibrank._internal.validation import Floats, require_scores
+from calibrank._internal.validation import LARGEST_SCORE, Floats, Mask, require_scores
 from calibrank.errors import DataError
-from calibrank.maps._blocks import BLOCK, Ends
-from calibrank.maps.curve import Curve
+from calibrank.maps.curve import Curve, Ends
 from calibrank.maps.level import LevelTerm
 from calibrank.maps.targets.numpy import NumpyTarget
-from calibrank.maps.targets.target import Target, large_term_problem
+from calibrank.maps.targets.target import Target
 from calibrank.maps.term import Term, Values
+
+# An interval that is narrower than this, relative to the scores of the map, is due to rounding.
+_RELATIVE = 1e-9
 
 
 class Formula:
@@ -44,29 +45,25 @@ class Formula:
         """Those of the columns that are numbers, with their role ("feature" or "rank")."""
         return {term.columns[0]: term.role for term in self.terms if term.role != "level"}
 
-    def input_names(self, taken: Sequence[str] = ("score", "probability")) -> list[str]:
+    def input_names(self) -> list[str]:
         """The name of each term's input in graphs: its column, or its columns joined by "_"."""
-        names: list[str] = []
+        names = ["score", "probability"]
         for term in self.terms:
             name = "_".join(term.columns)
-            while name in (*taken, *names):
+            while name in names:
                 name += "_"
             names.append(name)
-        return names
+        return names[2:]
 
     @property
     def largest_term(self) -> float:
         """The largest magnitude among the terms of the formula, to which rounding is relative."""
         return max(self.curve.largest_term, *[term.largest_term for term in self.terms], 0.0)
 
-    def float32_problem(self) -> str | None:
-        """Why the formula would be inaccurate in float32, as a sentence; None if it would not."""
-        problems = [self.curve.float32_problem()]
-        problems += [term.float32_problem() for term in self.terms]
-        for problem in problems:
-            if problem is not None:
-                return problem
-        return large_term_problem(self.largest_term) if self.terms else None
+    @property
+    def narrowest(self) -> float:
+        """The smallest distance between numbers that the formula divides by."""
+        return min(self.curve.narrowest, *[term.narrowest for term in self.terms], np.inf)
 
     def on(self, target: Target, score: Any, inputs: Sequence[Any] = ()) -> Any:
         """The probability as an expression of the target; `inputs` has one value per term."""
@@ -120,28 +117,10 @@ class Formula:
             inputs.append(term.read(columns, rows))  # noqa: PERF401  (see above)
         return inputs
 
-    def _log_odds_with(self, scores: Floats, inputs: Sequence[Values]) -> Floats:
-        """Log odds with the terms, in the shape of the scores."""
-        return self._with_inputs(scores, inputs, lambda log_odds: log_odds, np.float64)
-
-    def _with_inputs(
-        self,
-        scores: Floats,
-        inputs: Sequence[Values],
-        function: Callable[[Floats], Floats],
-        dtype: npt.DTypeLike,
-    ) -> Floats:
-        """A function of the log odds with the terms, computed block by block."""
-        require_scores(scores)
-        flat = scores.reshape(-1)
-        result = np.empty(len(flat), dtype=dtype)
-        for start in range(0, len(flat), BLOCK):
-            rows = slice(start, start + BLOCK)
-            exact = flat[rows].astype(np.float64, copy=False)
-            curve = self._curve_log_odds(exact)
-            values = [x[rows] for x in inputs]
-            result[rows] = function(self._with_terms(NumpyTarget(), exact, curve, values))
-        return result.reshape(scores.shape)
+    def _log_odds_of(self, scores: Floats, *inputs: Values) -> Floats:
+        """Log odds of a block of valid scores, with the terms."""
+        curve = self._curve_log_odds(scores)
+        return self._with_terms(NumpyTarget(), scores, curve, inputs)
 
     def _curve_log_odds(self, scores: Floats) -> Floats:
         """Finite log odds of the curve, of valid scores."""
@@ -149,24 +128,74 @@ class Formula:
         if compiled is not None:
             return compiled
         require_scores(scores)
-        log_odds: Floats = self.curve.log_odds_on(NumpyTarget(), scores)
-        return log_odds
+        return self.curve.log_odds_on(NumpyTarget(), scores)
 
-    def _ends_with(self, scores: Floats, inputs: Sequence[Values], level: float) -> Ends:
+    def _ends(self, scores: Floats, *inputs: Values, level: float) -> Ends:
         """Ends of the interval: the errors of the curve and of the terms are independent."""
-        exact: Floats = scores.reshape(-1).astype(np.float64)
-        curve = self._curve_log_odds(exact)
-        middle = self._with_terms(NumpyTarget(), exact, curve, inputs)
-        below, above = self.curve.margins(exact, level)
+        if not self.terms:
+            return self.curve.interval_ends(scores, level)
+        middle = self._log_odds_of(scores, *inputs)
+        curve = self._curve_log_odds(scores)
+        below, above = self.curve.margins(scores, level)
         pairs = list(zip(self.terms, inputs, strict=True))
         # As in the formula: what replaces the curve is multiplied by slopes as well.
-        for replaces in (True, False):
-            for term, x in pairs:
-                if term.replaces_curve == replaces:
-                    factor = 1 + term.curve_change(x)
-                    down, up = term.margins(exact, curve, x, level)
-                    below, above = np.hypot(factor * below, down), np.hypot(factor * above, up)
-                if term.replaces_curve and replaces:
-                    curve = term.on(NumpyTarget(), exact, curve, x)
-        shape = scores.shape
-        return expit(middle - below).reshape(shape), expit(middle + above).reshape(shape)
+        for term, x in sorted(pairs, key=lambda pair: not pair[0].replaces_curve):
+            factor = 1 + term.curve_change(x)
+            down, up = term.margins(scores, curve, x, level)
+            below, above = np.hypot(factor * below, down), np.hypot(factor * above, up)
+            if term.replaces_curve:
+                curve = term.on(NumpyTarget(), scores, curve, x)
+        return expit(middle - below), expit(middle + above)
+
+
+def scores_at(
+    function: Callable[[Floats], Floats], probability: float, rows: int, width: float
+) -> tuple[Floats, Floats]:
+    """The lowest score that reaches the probability, and the highest that does not exceed it.
+
+    `function` gives the probabilities of `rows` scores, each of which it increases with. They are
+    infinite where the curve is flat up to its end. `width` is that of the usual scores.
+    """
+    ends = np.full(rows, LARGEST_SCORE)
+    lowest, highest = function(-ends), function(ends)
+    outside = np.flatnonzero((probability < lowest) | (probability > highest))
+    if len(outside):
+        row = int(outside[0])
+        raise DataError(
+            "probability",
+            f"be one that the map reaches, {lowest[row]:.6g} to {highest[row]:.6g}",
+            got=f"{probability:.6g}",
+            row=row if rows > 1 else None,
+        )
+    low = np.where(
+        lowest >= probability, -np.inf, _first(lambda s: function(s) >= probability, rows)
+    )
+    # The last score that is not above is the one before the first that is.
+    above = _first(lambda s: function(s) > probability, rows)
+    high = np.where(highest <= probability, np.inf, np.nextafter(above, -np.inf))
+    is_point = np.isfinite(low) & ~(high - low > _RELATIVE * np.maximum(np.abs(low), width))
+    return low, np.where(is_point, low, high)
+
+
+def _first(holds: Callable[[Floats], Mask], rows: int) -> Floats:
+    """The lowest score at which a condition holds that holds from there on."""
+    below = np.full(rows, _number(-LARGEST_SCORE))
+    above = np.full(rows, _number(LARGEST_SCORE))
+    while np.any(above > below + 1):
+        # The mean, rounded down; the sum of both would be too large.
+        middle = (below >> 1) + (above >> 1) + (below & above & 1)
+        is_above = holds(_score(middle))
+        below = np.where(is_above, below, middle)
+        above = np.where(is_above, middle, above)
+    return _score(above)
+
+
+# Floats in increasing order are whole numbers in increasing order: halving an interval of numbers
+# finds a score to its last digit in 63 steps, wherever it lies.
+def _number(score: float) -> int:
+    bits = int(np.float64(abs(score)).view(np.int64))
+    return bits if score >= 0 else -bits
+
+
+def _score(numbers: np.ndarray) -> Floats:
+    return np.copysign(np.abs(numbers).view(np.float64), numbers)

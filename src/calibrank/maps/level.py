@@ -15,8 +15,16 @@ from calibrank._internal.arguments import listed
 from calibrank._internal.segment_keys import Encoded, Key, encode_columns, find_nodes, number_nodes
 from calibrank._internal.validation import Floats, Indices
 from calibrank.errors import DataError, ScoreShiftWarning
+from calibrank.maps.checks import (
+    require,
+    require_finite,
+    require_names,
+    require_none_negative,
+    require_sizes,
+    scaled,
+)
 from calibrank.maps.targets.target import Target
-from calibrank.maps.term import Margins, Term, require_finite, require_names
+from calibrank.maps.term import Margins, Term
 
 LARGEST_UNKNOWN = 0.5
 """A larger fraction of rows with levels that a map does not know is reported."""
@@ -39,27 +47,20 @@ class SlopeErrors:
 
     def scaled(self, factor: float) -> SlopeErrors:
         """Of slopes that differ by a factor as much."""
-        return SlopeErrors(
-            self.center,
-            tuple(factor * each for each in self.errors),
-            tuple(factor**2 * each for each in self.covariances),
-            tuple(factor * each for each in self.spreads),
-        )
+        covariances = scaled(self.covariances, factor**2)
+        errors, spreads = scaled(self.errors, factor), scaled(self.spreads, factor)
+        return SlopeErrors(self.center, errors, covariances, spreads)
 
     def take(self, nodes: Sequence[int]) -> SlopeErrors:
         """Of levels by number, from 1 on; 0 has none of its own."""
-        errors = (0.0, *self.errors)
-        covariances = (0.0, *self.covariances)
-        return replace(
-            self,
-            errors=tuple(errors[node] for node in nodes),
-            covariances=tuple(covariances[node] for node in nodes),
-        )
+        errors = np.insert(self.errors, 0, 0.0)[list(nodes)]
+        covariances = np.insert(self.covariances, 0, 0.0)[list(nodes)]
+        return replace(self, errors=tuple(errors.tolist()), covariances=tuple(covariances.tolist()))
 
     def moved(self, shift: float, slope: float) -> SlopeErrors:
         """Of the map whose log odds are `shift + slope * log odds`."""
-        covariances = tuple(slope * each for each in self.covariances)
-        return replace(self, center=shift + slope * self.center, covariances=covariances)
+        center = shift + slope * self.center
+        return replace(self, center=center, covariances=scaled(self.covariances, slope))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,55 +91,43 @@ class LevelTerm(Term):
 
     def __post_init__(self) -> None:
         require_names(self.columns, "columns")
-        lengths = {len(self.keys), *map(len, (self.intercepts, self.slopes, self.errors))}
-        if len(lengths | {len(self.rows)}) > 1:
-            raise DataError("a level term", "have one number of each kind per key")
-        if not all(slope > 0 for slope in self.slopes):
-            raise DataError("the slope of a level", "be positive", min(self.slopes))
-        if not all(error >= 0 for error in self.errors):
-            raise DataError("the error of a level", "not be negative", min(self.errors))
-        if len(self.spreads) != len(self.columns) or not all(each >= 0 for each in self.spreads):
-            raise DataError("spreads", "be one number of 0 or more per column", self.spreads)
-        numbers = (self.typical, *self.intercepts, *self.slopes, *self.errors, *self.spreads)
-        require_finite("the numbers of a level", numbers)
-        if self.slope_errors is not None:
-            self._require_slope_errors(self.slope_errors)
+        count, depth = len(self.keys), len(self.columns)
+        numbers = (self.intercepts, self.slopes, self.errors, self.rows)
+        require_sizes("the numbers of levels", count, *numbers)
+        require_sizes("the spreads of columns", depth, self.spreads)
+        least = np.asarray(self.slopes, np.float64).min(initial=1.0)
+        require(least > 0, "the slope of a level", "be positive", float(least))
+        require_none_negative("errors and spreads of levels", self.errors + self.spreads)
+        all_numbers = (self.typical, *self.intercepts, *self.slopes, *self.errors, *self.spreads)
+        require_finite("the numbers of a level", all_numbers)
+        of = self.slope_errors
+        if of is not None:
+            require_sizes("slope_errors", count, of.errors, of.covariances)
+            require_sizes("the spreads of slope_errors", depth, of.spreads)
+            require_none_negative("slope_errors", of.errors + of.spreads)
+            all_numbers = (of.center, *of.errors, *of.spreads, *of.covariances)
+            require_finite("the numbers of slope_errors", all_numbers)
         self._require_keys()
-
-    def _require_slope_errors(self, of: SlopeErrors) -> None:
-        counts = (len(of.errors), len(of.covariances), len(of.spreads))
-        if counts != (len(self.keys), len(self.keys), len(self.columns)):
-            raise DataError(
-                "slope_errors",
-                "have an error and a covariance per key and a spread per column",
-                counts,
-            )
-        numbers = (*of.errors, *of.spreads)
-        if not min(numbers, default=0.0) >= 0:
-            raise DataError("slope_errors", "not be negative", min(numbers))
-        require_finite("the numbers of slope_errors", (of.center, *numbers, *of.covariances))
 
     def _require_keys(self) -> None:
         keys = set(self.keys)
-        if len(keys) < len(self.keys):
-            raise DataError("levels", "have different keys")
+        require(len(keys) == len(self.keys), "levels", "have different keys")
         # There may be a million of one value each, which need no further look.
         depths = set(map(len, keys))
-        if depths - set(range(1, len(self.columns) + 1)):
-            raise DataError("the key of a level", f"have 1 to {len(self.columns)} values")
-        for key in [key for key in keys if len(key) > 1] if depths - {1} else ():
-            if key[:-1] not in keys:
-                raise DataError(f"level {key}", f"have its parent {key[:-1]} among the levels")
+        rule = f"have 1 to {len(self.columns)} values"
+        require(depths <= {*range(1, len(self.columns) + 1)}, "the key of a level", rule)
+        for key in keys if depths - {1} else ():
+            has_parent = len(key) == 1 or key[:-1] in keys
+            require(has_parent, f"level {key}", f"have its parent {key[:-1]} among the levels")
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def on(self, target: Target, score: Any, curve: Any, x: Any) -> Any:
         intercepts, slopes, _ = self._arrays
-        change = target.by_level(x, self.keys, intercepts)
         if (slopes == 1).all():
-            return change
-        return curve * target.by_level(x, self.keys, slopes - 1) + change
+            return target.by_level(x, self.keys, intercepts)
+        return target.scaled_by_level(curve, x, self.keys, intercepts, slopes - 1)
 
     def read(self, columns: Any, rows: int | None = None) -> Indices:
         """The number of each row's level, from 1 on; 0 is a level that is not known."""
@@ -155,30 +144,27 @@ class LevelTerm(Term):
         return self._numbers.get(key, 0)
 
     def curve_change(self, x: Indices) -> Floats | float:
-        changes: Floats = self._arrays[1][x] - 1
-        return changes
+        return self._arrays[1][x] - 1
 
     def margins(self, scores: Floats, curve: Floats, x: Indices, level: float) -> Margins:
         """Of the level, with the spread of the columns in which the row's level is not known."""
         variances = self._arrays[2][x]
-        if self.slope_errors is not None:
-            distance = curve - self.slope_errors.center
-            slopes, covariances = self._slope_arrays
+        if self._slope_arrays is not None:
+            center, slopes, covariances = self._slope_arrays
+            distance = curve - center
             # A level's own covariance is that of a semidefinite matrix, up to rounding.
             variances = variances + distance * (2 * covariances[x] + distance * slopes[x])
         margin = -NormalDist().inv_cdf((1 - level) / 2) * np.sqrt(np.maximum(variances, 0))
         return margin, margin
 
     def moved(self, shift: float, slope: float) -> Self:
-        intercepts = []
-        for intercept, own in zip(self.intercepts, self.slopes, strict=True):
-            # A slope of the level multiplies the shift of the curve too.
-            intercepts.append(slope * intercept - (own - 1) * shift)
+        # A slope of the level multiplies the shift of the curve too.
+        pairs = zip(self.intercepts, self.slopes, strict=True)
         return replace(
             self,
-            intercepts=tuple(intercepts),
-            errors=tuple(slope * each for each in self.errors),
-            spreads=tuple(slope * each for each in self.spreads),
+            intercepts=tuple(slope * intercept - (own - 1) * shift for intercept, own in pairs),
+            errors=scaled(self.errors, slope),
+            spreads=scaled(self.spreads, slope),
             typical=slope * self.typical,
             slope_errors=self.slope_errors and self.slope_errors.moved(shift, slope),
         )
@@ -191,18 +177,18 @@ class LevelTerm(Term):
     @cached_property
     def _arrays(self) -> tuple[Floats, Floats, Floats]:
         """Intercepts, slopes and variances by number; the first is of unknown levels."""
-        return (
-            np.array((self.typical, *self.intercepts)),
-            np.array((1.0, *self.slopes)),
-            self._variances(self.errors, self.spreads),
-        )
+        intercepts, slopes = (self.typical, *self.intercepts), (1.0, *self.slopes)
+        variances = self._variances(self.errors, self.spreads)
+        return np.array(intercepts), np.array(slopes), variances
 
     @cached_property
-    def _slope_arrays(self) -> tuple[Floats, Floats]:
-        """Variances of slopes, and covariances, by number."""
+    def _slope_arrays(self) -> tuple[float, Floats, Floats] | None:
+        """The center, and variances of slopes and covariances by number."""
         of = self.slope_errors
-        assert of is not None  # noqa: S101  (the only caller has asked)
-        return self._variances(of.errors, of.spreads), np.array((0.0, *of.covariances))
+        if of is None:
+            return None
+        covariances = np.array((0.0, *of.covariances))
+        return of.center, self._variances(of.errors, of.spreads), covariances
 
     def _variances(self, errors: Sequence[float], spreads: Sequence[float]) -> Floats:
         """By number: of the level, and between the levels of columns where it is not known."""
@@ -216,12 +202,11 @@ class LevelTerm(Term):
         if len(nodes) < _FEWEST_ROWS or unknown <= LARGEST_UNKNOWN * len(nodes):
             return
         known = {key[0] for key in self.keys}
-        unknown_values = [value for value in first.values if value and value not in known]
-        found = unknown_values[:_MOST_EXAMPLES]
+        found = [value for value in first.values if value and value not in known]
         message = (
             f"{unknown:,} of {len(nodes):,} rows have a {self.columns[0]} that the map does not "
-            f"know, such as {listed(found)}: they get that of a typical one. Write the values as "
-            f"in the fit, such as {listed(sorted(known)[:1])}."
+            f"know, such as {listed(found[:_MOST_EXAMPLES])}: they get that of a typical one. "
+            f"Write the values as in the fit, such as {listed(sorted(known)[:1])}."
         )
         # From here: read, the map's method, and then the caller.
         warnings.warn(message, ScoreShiftWarning, stacklevel=5)
@@ -248,14 +233,9 @@ class LevelTerm(Term):
 def require_present(names: Sequence[str], columns: Sequence[Encoded]) -> None:
     """Raise a `DataError` if a level is missing: which one it is is then not known."""
     for name, column in zip(names, columns, strict=True):
-        if None not in column.values:
-            continue
-        missing = np.flatnonzero(column.codes == column.values.index(None))
+        place = column.values.index(None) if None in column.values else -1
+        missing = np.flatnonzero(column.codes == place)
         if len(missing):
-            raise DataError(
-                f"column {name!r}",
-                "not be missing",
-                got="no value",
-                row=missing[0],
-                remedy='Drop such rows, or fill them with a text, such as "missing".',
-            )
+            remedy = 'Drop such rows, or fill them with a text, such as "missing".'
+            subject = f"column {name!r}"
+            raise DataError(subject, "not be missing", "no value", remedy, missing[0])

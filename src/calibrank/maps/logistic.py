@@ -11,13 +11,12 @@ import numpy as np
 
 from calibrank._internal.json import Fields
 from calibrank._internal.validation import Floats
-from calibrank.errors import DataError
-from calibrank.maps._blocks import Ends
 from calibrank.maps._program import pack
 from calibrank.maps.basis import Basis
-from calibrank.maps.curve import LogOddsCurve
+from calibrank.maps.checks import require, require_range, scaled
+from calibrank.maps.curve import Curve, Ends
 from calibrank.maps.targets.numpy import NumpyTarget
-from calibrank.maps.targets.target import Target, large_term_problem, narrow_range_problem
+from calibrank.maps.targets.target import Inner, Target
 
 # Beyond this the position of a valid score in the range, up to 1e30 times this, may overflow.
 _LARGEST_SCALE = 1e250
@@ -34,19 +33,14 @@ class Deviation:
     """Its standard deviation."""
 
     def __post_init__(self) -> None:
-        if not len(self.scores) == len(self.means) == len(self.errors) > 0:
-            raise DataError("a deviation", "have one mean and one error per score")
-        if min(self.errors) < 0 or list(self.scores) != sorted(self.scores):
-            raise DataError("a deviation", "have increasing scores, and no negative error")
-
-    def moved(self, slope: float) -> Deviation:
-        """The deviation of log odds that are multiplied."""
-        means = tuple(slope * each for each in self.means)
-        return Deviation(self.scores, means, tuple(slope * each for each in self.errors))
+        is_full = len(self.scores) == len(self.means) == len(self.errors) > 0
+        require(is_full, "a deviation", "have one mean and one error per score")
+        is_sorted = min(self.errors) >= 0 and list(self.scores) == sorted(self.scores)
+        require(is_sorted, "a deviation", "have increasing scores, and no negative error")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class LogisticCurve(LogOddsCurve):
+class LogisticCurve(Curve):
     """Log odds `intercept + sum of coefficient * generator` on [low, high], straight lines beyond.
 
     No coefficient is negative and the slopes at both ends are positive, so the curve is strictly
@@ -67,16 +61,17 @@ class LogisticCurve(LogOddsCurve):
 
     def __post_init__(self) -> None:
         size = len(self.basis.parameters)
-        if not self.low < self.high:
-            raise DataError("low", "be below high", f"{self.low} and {self.high}")
-        if len(self.coefficients) != size - 1 or min(self.coefficients) < 0:
-            raise DataError(
-                "coefficients", f"be {size - 1} numbers, none negative", self.coefficients
-            )
-        if min(self.end_slopes) <= 0:
-            raise DataError("the curve", "rise at both ends", f"slopes {self.end_slopes}")
-        if len(self.covariance) != size or any(len(row) != size for row in self.covariance):
-            raise DataError("covariance", f"be {size} x {size}", self.covariance)
+        require_range(self.low, self.high)
+        require(
+            len(self.coefficients) == size - 1 and min(self.coefficients) >= 0,
+            "coefficients",
+            f"be {size - 1} numbers, none negative",
+            self.coefficients,
+        )
+        slopes = self.end_slopes
+        require(min(slopes) > 0, "the curve", "rise at both ends", f"slopes {slopes}")
+        sizes = {len(self.covariance), *map(len, self.covariance)}
+        require(sizes == {size}, "covariance", f"be {size} x {size}", self.covariance)
 
     @property
     def end_slopes(self) -> tuple[float, float]:
@@ -114,29 +109,13 @@ class LogisticCurve(LogOddsCurve):
         """The largest of the intercept and of the terms at both ends of the range."""
         ends = np.array([self.low, self.high])
         generators = self.basis.generators(ends, self.low, self.high, NumpyTarget())
-        largest = abs(self.intercept)
-        for coefficient, generator in zip(self.coefficients, generators, strict=True):
-            largest = max(largest, float(np.abs(coefficient * generator).max()))
-        return largest
-
-    def float32_problem(self) -> str | None:
-        narrow = narrow_range_problem(self.low, self.high)
-        return narrow or large_term_problem(self.largest_term)
+        terms = np.array(self.coefficients)[:, None] * np.array(generators)
+        return max(abs(self.intercept), float(np.abs(terms).max()))
 
     def log_odds_on(self, target: Target, score: Any) -> Any:
         """The log odds as an expression of the target."""
-
-        def formula(score: Any, low: float, high: float) -> Any:
-            inside = target.maximum(target.minimum(score, high), low)
-            below, above = self._end_slopes(low, high)
-            return (
-                self._inside(target, inside, low, high)
-                + below * target.minimum(score - low, 0)
-                + above * target.maximum(score - high, 0)
-            )
-
-        scale_free = self.basis.scale_free
-        return target.over_range(score, self.low, self.high, formula, scale_free=scale_free)
+        inner = Inner(self._inside, self._end_slopes, self.basis.scale_free)
+        return target.over_range(score, self.low, self.high, inner)
 
     def _inside(self, target: Target, score: Any, low: float, high: float) -> Any:
         """The log odds of a score within [low, high]."""
@@ -147,25 +126,20 @@ class LogisticCurve(LogOddsCurve):
         return result
 
     def _end_slopes(self, low: float, high: float) -> tuple[float, float]:
-        at_low, at_high = self.basis.end_slopes(low, high)
-        return self._weighted_sum(at_low), self._weighted_sum(at_high)
-
-    def _weighted_sum(self, terms: tuple[float, ...]) -> float:
-        return sum(
-            coefficient * term for coefficient, term in zip(self.coefficients, terms, strict=True)
-        )
+        slopes = np.array(self.basis.end_slopes(low, high)) @ np.array(self.coefficients)
+        return float(slopes[0]), float(slopes[1])
 
     def _compile(self) -> bytes:
         width = self.high - self.low
         if width < 1 / _LARGEST_SCALE:
             return b""
         below, above = self.end_slopes
-        curve = self.basis.curve(self.intercept, self.coefficients)
+        kind, *constants = self.basis.constants(self.intercept, self.coefficients)
         if not self.basis.scale_free:
-            return pack(curve.kind, 0.0, 1.0, self.low, self.high, below, above, *curve.terms)
+            return pack(kind, 0.0, 1.0, self.low, self.high, below, above, *constants)
         # In the position within the range, from 0 to 1.
         place = (self.low, 1 / width, 0.0, 1.0)
-        return pack(curve.kind, *place, below * width, above * width, *curve.terms)
+        return pack(kind, *place, below * width, above * width, *constants)
 
     def margins(self, scores: Floats, level: float) -> Ends:
         """Wald intervals of the log odds, by the delta method, widened by the deviation.
@@ -185,13 +159,16 @@ class LogisticCurve(LogOddsCurve):
 
     def moved(self, shift: float, slope: float = 1.0) -> Self:
         """The curve with its coefficients and their covariance multiplied by the slope."""
-        covariance = (slope**2 * np.array(self.covariance)).tolist()
+        deviation = self.deviation
+        if deviation is not None:
+            means, errors = scaled(deviation.means, slope), scaled(deviation.errors, slope)
+            deviation = Deviation(deviation.scores, means, errors)
         return replace(
             self,
             intercept=slope * self.intercept + shift,
-            coefficients=tuple(slope * each for each in self.coefficients),
-            covariance=tuple(tuple(row) for row in covariance),
-            deviation=self.deviation and self.deviation.moved(slope),
+            coefficients=scaled(self.coefficients, slope),
+            covariance=tuple(scaled(row, slope**2) for row in self.covariance),
+            deviation=deviation,
         )
 
     def gradient(self, scores: Floats) -> Floats:

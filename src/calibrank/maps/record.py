@@ -6,31 +6,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from calibrank._internal.arguments import real, shown
-from calibrank._internal.json import Fields
-from calibrank._internal.logit import expit
-from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
+from calibrank.maps.checks import require, require_one_of
+from calibrank.maps.sensitivity import Sensitivity
 
 BASE_RATE_SOURCES = ("assumed", "random labels", "known rate")
 """Where the base rate of a map can come from."""
 
-ASSUMPTIONS = ("item popularity", "relative propensities", "logged propensities")
-"""What a sensitivity analysis can assume about exposure; only the last one fixes its scale."""
-
-# So few labels of random pairs can be had anywhere: a range that is wider than theirs is no answer.
-_FEW_LABELS = 30
-
-
-def rate_margin(rate: float, labels: int) -> float:
-    """Half the width of the 95% interval of a rate that is estimated from random labels.
-
-    >>> round(rate_margin(0.5, 300), 3)
-    0.057
-    """
-    return float(1.96 * np.sqrt(rate * (1 - rate) / labels))
+# What the base rate rests on where nothing but the evidence gives it.
+_ASSUMED = {
+    "naive": (
+        "The labels were treated as unbiased: this is right only if pairs were shown at random."
+    ),
+    "impressions": (
+        "The base rate comes from impressions and the policy that chose them: "
+        "it is right if every pair could be shown, if users looked at all that they were shown "
+        "(of ranked lists, declare their positions), and if they did not choose what they saw "
+        "by what they like. Labels of about 100 randomly shown pairs would test it "
+        "(calibrank anchor)."
+    ),
+}
+_NOT_IDENTIFIED = (
+    "The log does not identify the base rate: propensities give the relative exposure of "
+    "items, and the number of negatives sets the base rate. "
+    "Labels of a few hundred randomly shown pairs, or a known rate, would determine it "
+    "(calibrank anchor). Intervals treat propensities as known: those of propensities that "
+    "were estimated from these positives are too narrow."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,70 +57,8 @@ class Anchoring:
     """How much of the terms of the start was kept; None if it had none."""
     digest: str | None = None
     """Of the labels, to know them again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Alternative:
-    """One propensity model of a sensitivity analysis, and the mean preference under it."""
-
-    name: str
-    rate: float
-    """Mean preference over all rows."""
-    top_rate: float | None
-    """Mean preference over the tenth with the highest scores; None without a finite fit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sensitivity:
-    """What a biased log leaves undetermined: a range of base rates and a band of log odds."""
-
-    low_rate: float
-    high_rate: float
-    alternatives: tuple[Alternative, ...]
-    scores: tuple[float, ...]
-    """Scores at which the band is known."""
-    low: tuple[float, ...]
-    """Lower ends of the band, in log odds."""
-    high: tuple[float, ...]
-    assumption: str = "relative propensities"
-    """What exposure is assumed to depend on; one of `ASSUMPTIONS`."""
-    exposure_factor: float = 1.0
-    """By which factor exposure may deviate from the assumption, through users and preference."""
-
-    def __post_init__(self) -> None:
-        lengths = {len(self.scores), len(self.low), len(self.high)}
-        if len(lengths) > 1 or len(self.scores) < 2:
-            raise DataError(
-                "a sensitivity band",
-                "have one lower and one upper end per score, for two or more scores",
-                f"lengths {sorted(lengths)}",
-            )
-        is_below = all(low <= high for low, high in zip(self.low, self.high, strict=True))
-        if list(self.scores) != sorted(self.scores) or not is_below:
-            raise DataError(
-                "a sensitivity band", "have increasing scores, and no lower end above the upper one"
-            )
-        if not 0 <= self.low_rate <= self.high_rate <= 1:
-            raise DataError(
-                "base rates", "be increasing within [0, 1]", f"{self.low_rate} to {self.high_rate}"
-            )
-        if self.assumption not in ASSUMPTIONS:
-            known = ", ".join(ASSUMPTIONS)
-            raise DataError("assumption", f"be one of {known}", f"{self.assumption!r}")
-        if not 1 <= self.exposure_factor < np.inf:
-            raise DataError("exposure_factor", "be finite and 1 or more", self.exposure_factor)
-
-    @property
-    def is_informative(self) -> bool:
-        """Whether the range of base rates is narrower than a few random labels would leave it."""
-        middle = (self.low_rate + self.high_rate) / 2
-        return self.high_rate - self.low_rate < 2 * rate_margin(middle, _FEW_LABELS)
-
-    def ends(self, scores: Floats) -> tuple[Floats, Floats]:
-        """Lower and upper probabilities of the band, constant beyond its first and last score."""
-        low = np.interp(scores, self.scores, self.low)
-        high = np.interp(scores, self.scores, self.high)
-        return expit(low), expit(high)
+    row_hashes: tuple[int, ...] = ()
+    """The smallest hashes of their rows, to know a part of them; none where scores repeat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +85,8 @@ class Selection:
 
     def __post_init__(self) -> None:
         fitted = [candidate.name for candidate in self.candidates if candidate.loss is not None]
-        if self.chosen not in fitted:
-            raise DataError(
-                "the chosen method",
-                "be a candidate that has a loss",
-                f"{self.chosen!r} and {fitted}",
-            )
+        found, rule = f"{self.chosen!r} and {fitted}", "be a candidate that has a loss"
+        require(self.chosen in fitted, "the chosen method", rule, found)
 
     @property
     def margins(self) -> dict[str, float]:
@@ -157,6 +94,31 @@ class Selection:
         losses = {each.name: each.loss for each in self.candidates if each.loss is not None}
         chosen = losses.pop(self.chosen)
         return {name: loss - chosen for name, loss in losses.items()}
+
+    @property
+    def description(self) -> str:
+        """What was chosen, and the difference of every other method's cross-validated loss.
+
+        >>> platt = CandidateLoss("Platt", loss=0.5, standard_error=0.02)
+        >>> spline = CandidateLoss("Spline", loss=0.49, standard_error=0.0)
+        >>> Selection("Platt", folds=5, candidates=(platt, spline)).description[42:]
+        'log loss 0.50000; Spline -0.01000 (within one standard error, 0.02000)'
+        """
+        chosen = next(each for each in self.candidates if each.name == self.chosen)
+        by = f"by {self.folds}-fold cross-validation"
+        if self.averaged:
+            lead = f"mean of {len(self.candidates)} curves, weighted {by}; the best one is "
+            return f"{lead}{chosen.name}: log loss {chosen.loss:.5f}"
+        margins = self.margins
+        others = {name: f"{name} {margin:+.5f}" for name, margin in margins.items()}
+        # The rule compares the chosen method with the best one: this difference has the error.
+        best = min(margins, key=margins.__getitem__, default=chosen.name)
+        if margins.get(best, 0) < 0:
+            others[best] += f" (within one standard error, {chosen.standard_error:.5f})"
+        unfitted = [each.name for each in self.candidates if each.loss is None]
+        compared = ", ".join([*others.values(), *[f"{name} has no fit" for name in unfitted]])
+        text = f"{chosen.name}, chosen {by}: log loss {chosen.loss:.5f}"
+        return f"{text}; {compared}" if compared else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +149,22 @@ class Population:
     """Evenly spaced quantiles of the scores of the run, judged or not."""
     effective_rows: float | None = None
     """How many unrelated scores those of the run are worth: scores of one query are alike."""
+
+    @property
+    def description(self) -> str:
+        """Which documents the map is for, what its probabilities are about, and whose judgements.
+
+        >>> Population("judged documents of this run", "grade >= 2", 50).description
+        'For judged documents of this run, 50 queries; relevant is "grade >= 2".'
+        """
+        about = f'relevant is "{self.relevant}"'
+        if self.relevant is None:
+            about = "relevance is a judge's probability"
+        judged = f" Judgements: {_names(self.sources)}" if self.sources else ""
+        if judged and self.anchored_on:
+            judged += f", anchored on {_names(self.anchored_on)}"
+        text = f"For {self.documents}, {self.queries:,} queries; {about}."
+        return f"{text}{judged}." if judged else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,33 +217,93 @@ class FitRecord:
     top_rate: float | None = None
     """The rate among the tenth with the highest scores, where that is known too."""
 
+    def __post_init__(self) -> None:
+        require(self.total > 0, "total", "be above 0", self.total)
+        require_one_of("base_rate_source", self.base_rate_source, BASE_RATE_SOURCES)
+        quantiles = self.score_quantiles or (0.0, 1.0)
+        are_quantiles = len(quantiles) >= 2 and sorted(quantiles) == list(quantiles)
+        rule = "be two or more numbers in increasing order"
+        require(are_quantiles, "score_quantiles", rule, shown(list(quantiles)))
+        kept, error = self.negatives_kept or 1, self.pooling_error or 0
+        require(0 < kept <= 1, "negatives_kept", "lie in (0, 1]", kept)
+        require(0 <= error <= 1, "pooling_error", "lie in [0, 1]", error)
+        for ends in (self.base_rate_range, self.anchoring and self.anchoring.rate_range):
+            if ends is not None:
+                require_rate_range(ends)
 
-def read_record(fields: Fields) -> FitRecord:
-    """Rebuild a record from a saved map, and check what no type says."""
-    record = fields.build(FitRecord)
-    rules = {
-        ("total", "be above 0"): record.total > 0,
-        ("base_rate_source", f"be one of {', '.join(BASE_RATE_SOURCES)}"): (
-            record.base_rate_source in BASE_RATE_SOURCES
-        ),
-        ("score_quantiles", "be two or more numbers in increasing order"): (
-            _are_quantiles(record.score_quantiles)
-        ),
-        ("negatives_kept", "lie in (0, 1]"): 0 < (record.negatives_kept or 1) <= 1,
-        ("pooling_error", "lie in [0, 1]"): 0 <= (record.pooling_error or 0) <= 1,
-    }
-    for (name, rule), holds in rules.items():
-        if not holds:
-            value = fields.values.get(name)
-            raise DataError(f"{fields.where}, {name}", rule, shown(value))
-    for ends in (record.base_rate_range, record.anchoring and record.anchoring.rate_range):
-        if ends is not None:
-            require_rate_range(ends)
-    return record
+    @property
+    def is_base_rate_known(self) -> bool:
+        """Whether the base rate is determined by more than the propensities of a biased log.
+
+        >>> FitRecord("ips", rows=10, positive=2.0, total=10.0, exact=True).is_base_rate_known
+        False
+        """
+        if self.base_rate_source == "assumed" and self.base_rate is not None:
+            return False
+        return self.base_rate_source != "assumed" or self.evidence in _ASSUMED
+
+    @property
+    def base_rate_description(self) -> str:
+        """Where the base rate comes from, and when it can be trusted.
+
+        >>> FitRecord("naive", rows=10, positive=2.0, total=10.0, exact=True).base_rate_description
+        'The labels were treated as unbiased: this is right only if pairs were shown at random.'
+        """
+        if self.base_rate_source == "random labels":
+            return self._describe_random_labels()
+        rate = "" if self.base_rate is None else f" of {self.base_rate:.2%}"
+        if self.base_rate_range is not None:
+            low, high = self.base_rate_range
+            rate += f" ({low:.2%} to {high:.2%})"
+        if self.base_rate_source == "known rate":
+            return (
+                f"Moved to a base rate{rate} that is known from elsewhere; "
+                "the shape of the curve comes from the biased log."
+            )
+        if self.base_rate is not None:
+            return (
+                f"Moved to a base rate{rate}, assumed from how the share of likes falls with "
+                "users' activity. It is right if a user's activity says little about what the user "
+                "likes; a log can fit this and still have another rate. About 100 labels of "
+                "randomly shown pairs (calibrank anchor) would test it."
+            )
+        if self.population is not None:
+            return (
+                "The base rate is that of the judged documents: it is right for documents that "
+                "were chosen as these were."
+            )
+        return _ASSUMED.get(self.evidence, _NOT_IDENTIFIED)
+
+    def _describe_random_labels(self) -> str:
+        anchoring = self.anchoring
+        if anchoring is None:
+            return "The base rate comes from labels of randomly shown pairs."
+        population = self.population
+        of_whom, subject, start = "randomly shown pairs", "pairs are liked", "the log"
+        if population is not None:
+            names = _names(population.anchored_on[-1:])
+            of_whom = f"judgements of {names}" if names else "judgements"
+            subject = "such documents are relevant"
+            start = _names(population.anchored_on[-2:-1] or population.sources) or "the map before"
+        labels = (
+            f"Anchored on {anchoring.labels:,} {of_whom} "
+            f"(effective number {anchoring.effective_labels:,.0f})"
+        )
+        rate, ends, before = anchoring.rate, anchoring.rate_range, anchoring.start_rate
+        # Older versions saved none of them.
+        if rate is None or ends is None or before is None:
+            return f"{labels}: the base rate comes from these random labels."
+        interval = f"95% interval {100 * ends[0]:.3g} to {_percent(ends[1])}"
+        now = f"{_percent(rate)} of all {subject} ({interval})"
+        return f"{now}; {start} said {_percent(before)}. {labels}."
 
 
-def _are_quantiles(values: tuple[float, ...] | None) -> bool:
-    return values is None or (len(values) >= 2 and sorted(values) == list(values))
+def _names(sources: tuple[JudgementSource, ...]) -> str:
+    return " and ".join([f"{source.name} ({source.rule})" for source in sources])
+
+
+def _percent(rate: float) -> str:
+    return f"{100 * rate:.3g}%"
 
 
 def require_rate_range(ends: Any) -> tuple[float, float]:
@@ -274,8 +312,7 @@ def require_rate_range(ends: Any) -> tuple[float, float]:
         raise DataError("a range of base rates", "be two numbers", shown(ends), "E.g. (0.05, 0.2).")
     low, high = ends
     numbers = [real("an end of a range of base rates", end) for end in (low, high)]
-    if not 0 < numbers[0] < numbers[1] < 1:
-        raise DataError(
-            "a range of base rates", "be increasing between 0 and 1", f"{low} to {high}"
-        )
+    is_range = 0 < numbers[0] < numbers[1] < 1
+    rule = "be increasing between 0 and 1"
+    require(is_range, "a range of base rates", rule, f"{low} to {high}")
     return numbers[0], numbers[1]

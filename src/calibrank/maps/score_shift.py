@@ -56,18 +56,14 @@ class ScoreComparison:
 
     def add(self, scores: Floats) -> None:
         """Count the scores of one more batch."""
-        if not len(self._values):
+        if not len(self._values) or not len(scores):
             return
         sample = scores
         if len(scores) > _SAMPLE:
             sample = scores[row_partitions(self.rows, _SAMPLE, len(scores))]
-        # A score equal to a value counts up to it, but not below it.
-        up_to = np.searchsorted(self._values, sample, side="left")
-        below = np.searchsorted(self._values, sample, side="right")
-        size = len(self._values) + 1
-        rows_each = len(scores) / max(len(sample), 1)
-        self._up_to += rows_each * np.cumsum(np.bincount(up_to, minlength=size))[:-1]
-        self._below += rows_each * np.cumsum(np.bincount(below, minlength=size))[:-1]
+        ordered, rows_each = np.sort(sample), len(scores) / len(sample)
+        self._up_to += rows_each * np.searchsorted(ordered, self._values, side="right")
+        self._below += rows_each * np.searchsorted(ordered, self._values, side="left")
         self.rows += len(scores)
         self._compared += len(sample)
 
@@ -99,9 +95,8 @@ class ScoreComparison:
             return False
         effective = self._compared * self.record.rows / (self._compared + self.record.rows)
         noise = _CRITICAL / math.sqrt(max(effective, 1e-9))
-        is_far = self.distance > max(LARGEST_DISTANCE, noise)
-        is_outside = self.outside > max(LARGEST_OUTSIDE, noise)
-        return is_far or is_outside
+        limits = (max(LARGEST_DISTANCE, noise), max(LARGEST_OUTSIDE, noise))
+        return self.distance > limits[0] or self.outside > limits[1]
 
     def warn(self, stacklevel: int = 2) -> None:
         """Warn if the scores do not look like those of the fit."""
@@ -120,10 +115,3 @@ class ScoreComparison:
             f"[{low:.4g}, {high:.4g}]. If the model changed, fit a new map. If the rows are a "
             "selection, such as the top of each list, this is expected."
         )
-
-
-def warn_if_shifted(record: FitRecord, scores: Floats, stacklevel: int = 2) -> None:
-    """Warn if the scores of one table do not look like those that a map was fitted on."""
-    comparison = ScoreComparison(record)
-    comparison.add(scores)
-    comparison.warn(stacklevel + 1)

@@ -23,13 +23,11 @@ _QUANTILES = 201
 
 def record_of(summary: Summary) -> FitRecord:
     """The part of a map's record that describes its training data."""
-    positive = float(summary.positive.sum())
-    total = float(summary.total.sum())
     return FitRecord(
         evidence=summary.kind,
         rows=summary.rows,
-        positive=positive,
-        total=total,
+        positive=float(summary.positive.sum()),
+        total=float(summary.total.sum()),
         exact=summary.exact,
         score_quantiles=_score_quantiles(summary),
     )
@@ -45,21 +43,14 @@ def _score_quantiles(summary: Summary) -> tuple[float, ...]:
 
 def require_both_classes(summary: Summary) -> None:
     """Raise a `FitError` unless the evidence holds positive and negative mass."""
+    found, remedy = "", ""
     if summary.positive.sum() == 0:
-        raise FitError(
-            "labels",
-            "hold both classes",
-            f"no positive in {summary.rows:,} rows",
-            "Calibrate on a sample that holds interactions too.",
-        )
+        found, remedy = "no positive", "Calibrate on a sample that holds interactions too."
     # At probability 1 a row has no residual exactly when its positive mass is its total mass.
-    if not summary.squared_residuals(np.ones(len(summary))).any():
-        raise FitError(
-            "labels",
-            "hold both classes",
-            f"only positives in {summary.rows:,} rows",
-            "Add pairs without an interaction (negatives).",
-        )
+    elif not summary.squared_residuals(np.ones(len(summary))).any():
+        found, remedy = "only positives", "Add pairs without an interaction (negatives)."
+    if found:
+        raise FitError("labels", "hold both classes", f"{found} in {summary.rows:,} rows", remedy)
 
 
 def require_spread(summary: Summary) -> None:

@@ -3,6 +3,7 @@
 from calibrank.metrics.binned import (
     ECE,
     MCE,
+    DebiasedECE,
     EqualMass,
     EqualMassECE,
     EqualWidth,
@@ -12,17 +13,7 @@ from calibrank.metrics.binned import (
     reliability,
 )
 from calibrank.metrics.calibration_test import CalibrationTest, calibration_test
-from calibrank.metrics.cluster_ratios import Clusters, Ratios
-from calibrank.metrics.clustered_bootstrap import (
-    RESAMPLES,
-    ClusterSums,
-    Estimate,
-    bootstrap,
-    bootstrap_sums,
-    cluster_sums,
-)
-from calibrank.metrics.corp import Decomposition, Discrimination, Miscalibration, corp
-from calibrank.metrics.debiased import DebiasedECE
+from calibrank.metrics.clustered_bootstrap import Estimate, bootstrap
 from calibrank.metrics.field import FieldECE, FieldRCE
 from calibrank.metrics.metric import Additive, Better, Metric
 from calibrank.metrics.multicalibration import (
@@ -30,6 +21,7 @@ from calibrank.metrics.multicalibration import (
     SegmentGap,
     multicalibration_test,
 )
+from calibrank.metrics.pooled import Discrimination, Miscalibration
 from calibrank.metrics.proper import (
     Brier,
     CalibrationInTheLarge,
@@ -52,7 +44,6 @@ __all__ = [
     "GAUC",
     "MCE",
     "NDCG",
-    "RESAMPLES",
     "Additive",
     "Better",
     "Brier",
@@ -60,11 +51,8 @@ __all__ = [
     "CalibrationIntercept",
     "CalibrationSlope",
     "CalibrationTest",
-    "ClusterSums",
-    "Clusters",
     "ConstantLogLoss",
     "DebiasedECE",
-    "Decomposition",
     "Discrimination",
     "EqualMass",
     "EqualMassECE",
@@ -77,7 +65,6 @@ __all__ = [
     "Metric",
     "Miscalibration",
     "MulticalibrationTest",
-    "Ratios",
     "Recalibration",
     "Recall",
     "ReleasedECE",
@@ -86,10 +73,7 @@ __all__ = [
     "SegmentGap",
     "SmoothECE",
     "bootstrap",
-    "bootstrap_sums",
     "calibration_test",
-    "cluster_sums",
-    "corp",
     "multicalibration_test",
     "recalibration",
     "reliability",

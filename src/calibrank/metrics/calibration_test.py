@@ -22,8 +22,7 @@ from calibrank._internal.validation import (
     probability_column,
     starts_of,
 )
-from calibrank.errors import DataError
-from calibrank.evidence import Evidence, Labels, naive, nonzero_evidence
+from calibrank.evidence import Evidence, Labels, nonzero_evidence
 
 # Probabilities of 0 and 1 have infinite log odds.
 _CLIP = 1e-9
@@ -57,16 +56,11 @@ class CalibrationTest(NamedTuple):
 
 
 def calibration_test(
-    probabilities: Numbers,
-    labels: Labels,
-    *,
-    users: IdsLike | None = None,
-    weights: Numbers | None = None,
+    probabilities: Numbers, labels: Labels, *, users: IdsLike | None = None
 ) -> CalibrationTest:
     """Test whether probabilities are calibrated; small p-values contradict it.
 
     With `users`, labels of one user may depend on each other; without, rows are independent.
-    `weights` are importance weights; they go with plain labels, evidence has its own.
 
     >>> probabilities = [0.1] * 50 + [0.6] * 50
     >>> calibration_test(probabilities, [0, 0, 0, 0, 1] * 20).p_value < 1e-6
@@ -75,7 +69,7 @@ def calibration_test(
     1.0
     """
     p = probability_column(probabilities).astype(np.float64)
-    evidence = nonzero_evidence(_weighted(labels, weights), len(p))
+    evidence = nonzero_evidence(labels, len(p))
     codes = np.arange(len(p))
     if users is not None:
         codes = np.unique(ids("users", users, len(p)), return_inverse=True)[1]
@@ -86,19 +80,6 @@ def calibration_test(
     functions = Functions(basis, row_variances(p, evidence), residuals**2)
     can_draw = evidence.kind in MODEL_KINDS
     return score_test(scores, functions, Null(p, evidence.total, cells) if can_draw else None)
-
-
-def _weighted(labels: Labels, weights: Numbers | None) -> Labels:
-    if weights is None:
-        return labels
-    if isinstance(labels, Evidence):
-        raise DataError(
-            "weights",
-            "go with plain labels",
-            "evidence, which has weights of its own",
-            "Pass the weights to the function that made the evidence.",
-        )
-    return naive(labels, weights=weights)
 
 
 def row_variances(probabilities: Floats, evidence: Evidence) -> Floats:
@@ -172,6 +153,8 @@ class Functions(NamedTuple):
 
 def score_test(scores: Floats, functions: Functions, null: Null | None = None) -> CalibrationTest:
     """Test sums of residuals times functions: `scores` is an array of clusters x functions."""
+    from scipy.special import chdtrc  # noqa: PLC0415  (slow to load)
+
     whitening = _whitening(functions)
     degrees = whitening.shape[1]
     total = scores.sum(axis=0)
@@ -181,10 +164,10 @@ def score_test(scores: Floats, functions: Functions, null: Null | None = None) -
     products = scores.T @ scores - (functions.basis.T * functions.squares) @ functions.basis
     statistic = float(_statistics(total[None], products[None], whitening)[0])
     if null is not None and _is_rare(null):
-        return CalibrationTest(
-            statistic, degrees, _simulated_tail(statistic, whitening, functions, null)
-        )
-    return CalibrationTest(statistic, degrees, _chi_squared_tail(statistic, degrees))
+        tail = _simulated_tail(statistic, whitening, functions, null)
+    else:
+        tail = float(chdtrc(degrees, statistic))
+    return CalibrationTest(statistic, degrees, tail)
 
 
 def _whitening(functions: Functions) -> Floats:
@@ -262,9 +245,3 @@ def _sum_by(places: Indices, values: Floats, size: int = _DRAWS) -> Floats:
     columns = values.reshape(len(values), -1).T
     sums = np.column_stack([add_up(places, column, size) for column in columns])
     return sums.reshape(size, *values.shape[1:])
-
-
-def _chi_squared_tail(statistic: float, degrees: int) -> float:
-    from scipy.special import chdtrc  # noqa: PLC0415  (slow to load)
-
-    return float(chdtrc(degrees, statistic))

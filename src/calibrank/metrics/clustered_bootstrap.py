@@ -1,22 +1,21 @@
 """Bootstrap intervals for metrics, resampling users because a user's rows are not independent.
 
-One engine serves all intervals: it draws how often each user, or each cluster of users, occurs in
-a resample, and recomputes the metric from sums weighted by these counts.
+One engine serves all intervals: it draws how often each cluster of users occurs in a resample, and
+recomputes the metric from sums weighted by these counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from itertools import islice
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrank._internal.arguments import instance, real, require_seed, seeded, whole
-from calibrank._internal.validation import Floats, IdsLike, Indices, Numbers, floats, ids, require
+from calibrank._internal.validation import Floats, IdsLike, Indices, Numbers, add_up, ids
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
 from calibrank.metrics.metric import (
@@ -24,13 +23,13 @@ from calibrank.metrics.metric import (
     Metric,
     Ranking,
     Top,
+    calibration_masses,
     codes_of,
     mean_probabilities,
     rank_by_user,
 )
 from calibrank.metrics.ranking import UserMean
 
-Counts = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.intp]
 
 RESAMPLES = 500
@@ -41,15 +40,11 @@ standard deviations, 6% of the interval's half-width. Halving that takes four ti
 """
 
 CLUSTERS = 2048
-"""The number of clusters that the users of a large table are hashed into.
+"""The number of clusters that the users of a large table are put into.
 
 Sums are kept per cluster, so memory does not grow with the number of users, and an interval over
 2,048 clusters is practically as wide as one over users.
 """
-
-# Resamples multiplied at once: a block of counts stays in cache, and one product of matrices is
-# much faster than 64 products with a vector.
-_BLOCK = 64
 
 # Numbers that the sums of a block of resamples may have: 128 MB.
 _MOST_SUMS = 2**24
@@ -60,7 +55,12 @@ _LARGEST_SHARE = 2.0**40
 _MARGIN = 0.1
 
 # Far beyond what the ends of an interval can resolve.
-_MOST_RESAMPLES = 10**6
+_MOST_RESAMPLES = 10_000
+
+# The 97.5% quantile of the normal distribution, for Wilson's 95% interval.
+_Z = 1.96
+# With fewer clusters than this in a bin the bootstrap underestimates the variance noticeably.
+_MINIMUM_CLUSTERS = 10
 
 
 class Estimate(NamedTuple):
@@ -97,7 +97,8 @@ def bootstrap(
 
     The interval is the basic (reflected) one; that of a calibration error, to which noise adds,
     is a test of each true error, inverted. Both are widened for few users and where they would
-    not contain the value. The ends are NaN where some resample's metric is infinite.
+    not contain the value. The ends are NaN where some resample's metric is infinite. More than
+    2,048 users are put into as many clusters.
 
     >>> from calibrank.metrics import LogLoss
     >>> bootstrap(LogLoss(), [0.5, 0.5, 0.5], [0, 1, 0], users=[1, 2, 3], resamples=20).low > 0.6
@@ -121,16 +122,14 @@ def bootstrap_all(
     seed: int | np.random.Generator = 0,
 ) -> list[Estimate]:
     """Compute several metrics as `bootstrap` does, all of them over the same resamples."""
-    require_seed(seed)
-    if not metrics:
-        return []
+    real("level", level, "(0, 1)", "Use e.g. 0.95.")
+    whole("resamples", resamples, 1, _MOST_RESAMPLES)
     values: Floats = np.empty(0)
     for metric in metrics:
         values = metric.check(probabilities)
     evidence = nonzero_evidence(labels, len(values))
     user_ids = ids("users", users, len(values))
     metrics = [metric.bind(columns, len(values)) for metric in metrics]
-    _require_settings(resamples, level)
     chosen: Indices = np.flatnonzero(evidence.total > 0)
     if len(chosen) < len(values):
         values, user_ids, evidence = values[chosen], user_ids[chosen], evidence.rows(chosen)
@@ -143,7 +142,7 @@ def bootstrap_all(
             "1",
             "Add rows of other users, or leave users out.",
         )
-    n_users = int(codes.max()) + 1
+    draws = draw_matrix(min(int(codes.max()) + 1, CLUSTERS), resamples, seed)
     # Metrics of lists of the same length share the sorting.
     lengths = [metric.list_length for metric in metrics]
     rankings: dict[int | None, Ranking] = {
@@ -151,153 +150,78 @@ def bootstrap_all(
         for length in set(lengths)
         if length and lengths.count(length) > 1
     }
-    resampled = [
-        _Resampled.of(metric, values, evidence, codes, rankings.get(metric.list_length))
+    return [
+        _estimate(metric, values, evidence, codes, draws, level, rankings.get(metric.list_length))
         for metric in metrics
     ]
-    at_once = min(_MOST_SUMS // each.size for each in resampled)
-    draws = _draws(n_users, resamples, seeded(seed))
-    for block in _blocks(draws, int(np.clip(at_once, 1, _BLOCK))):
-        for each in resampled:
-            each.add(block)
-    return [each.interval(level, n_users) for each in resampled]
 
 
-@dataclass(slots=True)
-class _Resampled:
-    """What a metric needs of each resample, collected block by block."""
-
-    metric: Metric
-    value: float
-    of_block: Callable[[Floats], Floats]
-    """From how often users are drawn, resamples x users, to sums of terms or values."""
-    size: int
-    """Numbers per resample that are in memory at once."""
-    totals: Floats | None = None
-    """The sums of all rows of a metric of sums, terms x bins."""
-    found: list[Floats] = field(default_factory=list)
-
-    @classmethod
-    def of(
-        cls,
-        metric: Metric,
-        probabilities: Floats,
-        evidence: Evidence,
-        codes: Codes,
-        ranking: Ranking | None,
-    ) -> _Resampled:
-        n_users = int(codes.max()) + 1
-        if isinstance(metric, Top):
-            # A user's list is the same in every resample, so the top n is selected once.
-            rows, evidence = metric.select(probabilities, evidence, codes, ranking)
-            ranking = None
-            probabilities = probabilities[rows]
-            codes = codes[rows]
-            metric = metric.metric.take(rows)
-        if isinstance(metric, UserMean):
-            # A resample only changes the users' weights, so each list is ranked once.
-            per_user = metric.of_lists(probabilities, evidence, codes, ranking)
-            return cls(metric, metric.require_defined(per_user.mean()), per_user.means, n_users)
-        value = metric.require_defined(metric.evaluate(probabilities, evidence, codes))
-        if not isinstance(metric, Additive):
-            reweighted = partial(_reweighted, metric, probabilities, evidence, codes)
-            return cls(metric, value, reweighted, n_users)
-        sums = sums_of_rows(metric, probabilities, evidence, codes, n_users)
-        return cls.of_sums(metric, value, sums)
-
-    @classmethod
-    def of_sums(cls, metric: Additive, value: float, sums: Any) -> _Resampled:
-        """From sums per term, each clusters x bins: an array or sparse matrices."""
-
-        def of_block(counts: Floats) -> Floats:
-            return np.stack([counts @ term for term in sums], axis=1)
-
-        totals = of_block(np.ones((1, sums[0].shape[0])))[0]
-        return cls(metric, value, of_block, totals.size, totals)
-
-    def add(self, counts: Floats) -> None:
-        """Add a block of resamples."""
-        found = self.of_block(counts)
-        if isinstance(self.metric, Additive) and not self.metric.noise_adds:
-            found = self.metric.resampled(found)
-        self.found.append(found)
-
-    def interval(self, level: float, clusters: int) -> Estimate:
-        """The value with its interval."""
-        found = np.concatenate(self.found)
-        if self.totals is None or not isinstance(self.metric, Additive):
-            return basic_interval(self.metric, self.value, found, level, clusters)
-        interval = interval_of_sums(self.metric, self.totals, found, level, clusters)
-        return interval.with_value(self.value)
+def _estimate(
+    metric: Metric,
+    probabilities: Floats,
+    evidence: Evidence,
+    codes: Codes,
+    draws: Floats,
+    level: float,
+    ranking: Ranking | None = None,
+) -> Estimate:
+    """The interval of one metric; `codes` number the users, `draws` are resamples x clusters."""
+    if isinstance(metric, Top):
+        # A user's list is the same in every resample, so the top n is selected once.
+        rows, shown = metric.select(probabilities, evidence, codes, ranking)
+        inner = metric.metric.take(rows)
+        return _estimate(inner, probabilities[rows], shown, codes[rows], draws, level)
+    size = draws.shape[1]
+    if isinstance(metric, UserMean):
+        # A resample only changes the users' weights, so each list is ranked once.
+        per_user = metric.of_lists(probabilities, evidence, codes, ranking)
+        value = metric.require_defined(per_user.mean())
+        return basic_interval(metric, value, per_user.means(draws), level, size)
+    value = metric.require_defined(metric.evaluate(probabilities, evidence, codes))
+    if not isinstance(metric, Additive):
+        found = _reweighted(metric, probabilities, evidence, codes, draws)
+        return basic_interval(metric, value, found, level, size)
+    sums = sums_of_rows(metric, probabilities, evidence, codes % size, size)
+    parts = []
+    most = max(1, _MOST_SUMS // (len(sums) * sums[0].shape[1]))
+    for first in range(0, len(draws), most):
+        block = np.stack([draws[first : first + most] @ term for term in sums], axis=1)
+        parts.append(block if metric.noise_adds else metric.resampled(block))
+    totals = np.array([term.sum(axis=0) for term in sums])
+    interval = interval_of_sums(metric, totals, np.concatenate(parts), level, size)
+    return interval.with_value(value)
 
 
 def sums_of_rows(
-    metric: Additive, probabilities: Floats, evidence: Evidence, codes: Codes, n_users: int
+    metric: Additive, probabilities: Floats, evidence: Evidence, clusters: Codes, size: int
 ) -> list[Any]:
-    """Each term's sums, users x bins, as sparse matrices: there may be millions of both."""
+    """Each term's sums, clusters x bins, as sparse matrices: there may be millions of bins."""
     from scipy import sparse  # noqa: PLC0415  (slow to load)
 
     bins = metric.bin_indices(probabilities, evidence)
-    shape = (n_users, int(bins.max()) + 1)
+    shape = (size, int(bins.max()) + 1)
     terms = metric.terms(probabilities, evidence)
-    return [sparse.csr_array((term, (codes, bins)), shape=shape) for term in terms]
+    return [sparse.csr_array((term, (clusters, bins)), shape=shape) for term in terms]
 
 
-def bootstrap_sums(
-    metric: Additive,
-    sums: Floats,
-    *,
-    resamples: int = RESAMPLES,
-    level: float = 0.95,
-    seed: int | np.random.Generator = 0,
-) -> Estimate:
+def bootstrap_sums(metric: Additive, sums: Floats) -> Estimate:
     """Compute a metric and its interval as `bootstrap` does, from sums per cluster of users.
 
-    `sums` is an array of clusters x terms x bins, as `ClusterSums` builds it. With fewer than two
-    nonempty clusters there is no interval.
+    `sums` is an array of clusters x terms x bins. With fewer than two nonempty clusters there is
+    no interval.
 
     >>> from calibrank.metrics import Brier
-    >>> bootstrap_sums(Brier(), np.array([[[0.5], [2.0]], [[0.5], [2.0]]]), resamples=10)
+    >>> bootstrap_sums(Brier(), np.array([[[0.5], [2.0]], [[0.5], [2.0]]]))
     Estimate(value=0.25, low=0.25, high=0.25)
     """
-    instance("metric", metric, Additive, "Use e.g. LogLoss().")
-    _require_settings(resamples, level)
-    sums = nonempty(_checked_sums(sums))
+    sums = nonempty(sums)
     value = metric.compute_clusters(sums)
     if len(sums) < 2:
         return Estimate(value, float("nan"), float("nan"))
-    resampled = _Resampled.of_sums(metric, value, sums.transpose(1, 0, 2))
-    for counts in _drawn_blocks(len(sums), resamples, seed):
-        resampled.add(counts)
-    return resampled.interval(level, len(sums))
-
-
-def _checked_sums(sums: Floats) -> Floats:
-    array = floats("sums", sums)
-    if array.ndim != 3 or not array.any():
-        raise DataError(
-            "sums",
-            "be an array of clusters x terms x bins that holds rows",
-            f"shape {array.shape}",
-            "Make it with cluster_sums.",
-        )
-    require(np.isfinite, "sums", "be finite", array, "Make them with cluster_sums.")
-    return array
-
-
-def resampled_blocks(
-    sums: Floats, resamples: int = RESAMPLES, seed: int | np.random.Generator = 0
-) -> Iterator[Floats]:
-    """Yield summed terms, resamples x terms x bins; nothing for fewer than two clusters.
-
-    >>> [block.shape for block in resampled_blocks(np.ones((3, 2, 5)), resamples=70)]
-    [(64, 2, 5), (6, 2, 5)]
-    """
-    sums = nonempty(sums)
-    if len(sums) < 2:
-        return
-    for counts in _drawn_blocks(len(sums), resamples, seed):
-        yield np.tensordot(counts, sums, 1)
+    found = np.tensordot(draw_matrix(len(sums)), sums, 1)
+    if not metric.noise_adds:
+        found = metric.resampled(found)
+    return interval_of_sums(metric, sums.sum(axis=0), found, clusters=len(sums)).with_value(value)
 
 
 def nonempty(sums: Floats) -> Floats:
@@ -322,13 +246,14 @@ def interval_of_sums(
 def basic_interval(
     metric: Metric,
     value: float,
-    replicates: Iterable[float],
+    replicates: Floats | Sequence[float],
     level: float = 0.95,
     clusters: float = np.inf,
 ) -> Estimate:
     """Return a value with its basic bootstrap interval: quantiles of the replicates, reflected."""
     # A replicate is NaN where the metric is undefined, e.g. a resample without positives.
-    drawn = np.array([replicate for replicate in replicates if not np.isnan(replicate)])
+    drawn = np.asarray(replicates)
+    drawn = drawn[~np.isnan(drawn)]
     if len(drawn) == 0 or np.isinf(drawn).any():
         # No interval is better than one that leaves the infinite replicates out.
         return Estimate(value, float("nan"), float("nan"))
@@ -414,90 +339,24 @@ def few_clusters_factor(clusters: float, level: float = 0.95) -> float:
     return float(ratio * np.sqrt(clusters / (clusters - 1)))
 
 
-class ClusterSums:
-    """A metric's sums per cluster of users, accumulated batch by batch in fixed memory."""
-
-    def __init__(self, metric: Additive, n_clusters: int) -> None:
-        if not metric.has_fixed_bins:
-            raise DataError(
-                "metric",
-                "have fixed bins to be summed in batches",
-                metric.name,
-                "Use bootstrap, which needs all rows at once.",
-            )
-        self.metric = metric
-        self.n_clusters = n_clusters
-        self._sums: Floats = np.zeros((0, n_clusters * metric.n_bins))
-
-    def add(self, probabilities: Floats, evidence: Evidence, clusters: Codes) -> None:
-        """Add a batch of rows, each with the number of its cluster."""
-        bins = self.metric.bin_indices(probabilities, evidence)
-        places = clusters * self.metric.n_bins + bins
-        terms = self.metric.terms(probabilities, evidence)
-        if not len(self._sums):
-            self._sums = np.zeros((len(terms), self.n_clusters * self.metric.n_bins))
-        # np.add.at touches only the bins of this batch; bincount would pass over all of them.
-        for sums, term in zip(self._sums, terms, strict=True):
-            np.add.at(sums, places, term)
-
-    def result(self) -> Floats:
-        """Return the sums so far, clusters x terms x bins."""
-        by_term = self._sums.reshape(-1, self.n_clusters, self.metric.n_bins)
-        return by_term.transpose(1, 0, 2)
-
-
-def cluster_sums(
-    metric: Additive, probabilities: Floats, evidence: Evidence, clusters: Codes, n_clusters: int
-) -> Floats:
-    """Sum a metric's terms per cluster of users, clusters x terms x bins.
-
-    >>> from calibrank.metrics import Brier
-    >>> from calibrank.evidence import naive
-    >>> cluster_sums(Brier(), np.array([0.5, 0.5]), naive([0, 1]), np.array([0, 1]), 2).shape
-    (2, 2, 1)
-    """
-    sums = ClusterSums(metric, n_clusters)
-    sums.add(probabilities, evidence, clusters)
-    return sums.result()
-
-
 def draw_matrix(
     size: int, resamples: int = RESAMPLES, seed: int | np.random.Generator = 0
 ) -> Floats:
     """Draw how often each cluster occurs in each resample, resamples x clusters."""
-    draws = _draws(size, resamples, seeded(seed))
-    return np.array(list(draws), dtype=np.float64)
-
-
-def _require_settings(resamples: int, level: float) -> None:
-    real("level", level, "(0, 1)", "Use e.g. 0.95.")
-    whole("resamples", resamples, 1, _MOST_RESAMPLES)
-
-
-def _draws(size: int, resamples: int, rng: np.random.Generator) -> Iterator[Counts]:
-    """Yield how often each of `size` users or clusters occurs, resample by resample."""
-    for _ in range(resamples):
-        yield np.bincount(rng.integers(size, size=size), minlength=size)
-
-
-def _drawn_blocks(size: int, resamples: int, seed: int | np.random.Generator) -> Iterable[Floats]:
-    """The draws in matrices of at most `_BLOCK` resamples."""
     require_seed(seed)
-    if isinstance(seed, np.random.Generator) or size * resamples > CLUSTERS * RESAMPLES:
-        return _blocks(_draws(size, resamples, seeded(seed)))
-    return _kept_blocks(size, resamples, seed)
+    if isinstance(seed, np.random.Generator):
+        return _drawn(size, resamples, seed)
+    return _kept_draws(size, resamples, seed)
 
 
-# A report needs the same draws for each metric of each method. They take at most 8 MB.
-@lru_cache(maxsize=1)
-def _kept_blocks(size: int, resamples: int, seed: int) -> tuple[Floats, ...]:
-    return tuple(_blocks(_draws(size, resamples, seeded(seed))))
+def _drawn(size: int, resamples: int, seed: int | np.random.Generator) -> Floats:
+    rng = seeded(seed)
+    counts = [np.bincount(rng.integers(size, size=size), minlength=size) for _ in range(resamples)]
+    return np.array(counts, dtype=np.float64)
 
 
-def _blocks(draws: Iterator[Counts], size: int = _BLOCK) -> Iterator[Floats]:
-    """Stack draws into matrices of at most `size` resamples."""
-    while block := list(islice(draws, size)):
-        yield np.array(block, dtype=np.float64)
+# All metrics of a table need the same draws.
+_kept_draws = lru_cache(maxsize=1)(_drawn)
 
 
 def _reweighted(
@@ -506,9 +365,132 @@ def _reweighted(
     """Recompute any metric with each row weighted by how often its user was drawn."""
     replicates = []
     for counts in draws:
-        weight = counts[codes]
+        weight = counts[codes % len(counts)]
         positive = evidence.positive * weight
         total = evidence.total * weight
         reweighted = Evidence.trusted(positive, total, evidence.kind)
         replicates.append(metric.evaluate(probabilities, reweighted, codes))
     return np.array(replicates)
+
+
+class Rates(NamedTuple):
+    """What each bin predicts and what is observed there."""
+
+    rows: Floats
+    mass: Floats
+    predicted: Floats
+    """The mean probability, NaN in an empty bin."""
+    observed: Ratios
+    gap: Ratios
+    """Observed minus predicted."""
+
+
+class Ratios(NamedTuple):
+    """One ratio per bin with its 95% interval; NaN where the bin is empty."""
+
+    value: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clusters:
+    """The cluster of users that each row belongs to, and the resamples drawn from the clusters.
+
+    >>> clusters = Clusters.of(np.array([0, 0, 1, 1]))
+    >>> bins = np.array([0, 1, 0, 1])
+    >>> clusters.sums(bins, np.array([1.0, 2.0, 3.0, 4.0]), 2).tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
+
+    codes: Codes
+    size: int
+    draws: Floats
+    """How often each cluster occurs in each resample, resamples x clusters."""
+
+    @classmethod
+    def of(cls, codes: Codes, seed: int | np.random.Generator = 0) -> Clusters:
+        """Draw the resamples for rows that belong to clusters 0, 1, ... ."""
+        size = int(codes.max()) + 1
+        return cls(codes, size, draw_matrix(size, seed=seed))
+
+    def sums(self, bins: Codes, mass: Floats, n_bins: int, rows: Codes | None = None) -> Floats:
+        """Sum the mass of all rows, or of some, per cluster and bin: clusters x bins."""
+        codes = self.codes if rows is None else self.codes[rows]
+        flat = add_up(codes * n_bins + bins, mass, self.size * n_bins)
+        return flat.reshape(self.size, n_bins)
+
+    def rates(
+        self,
+        bins: Codes,
+        probabilities: Floats,
+        evidence: Evidence,
+        n_bins: int,
+        rows: Codes | None = None,
+    ) -> Rates:
+        """Compare observed with predicted rates per bin, over all rows or some.
+
+        `bins`, `probabilities` and `evidence` are those of the rows.
+        """
+        masses = calibration_masses(probabilities, evidence)
+        positive, total, predicted = [self.sums(bins, mass, n_bins, rows) for mass in masses]
+        counts = add_up(bins, None, n_bins)
+        mass = total.sum(axis=0)
+        return Rates(
+            counts,
+            mass,
+            _ratio(predicted.sum(axis=0), mass, np.nan),
+            self.ratios(positive, total, counts),
+            self.ratios(positive, total, counts, predicted),
+        )
+
+    def ratios(
+        self, numerator: Floats, denominator: Floats, rows: Floats, offset: Floats | None = None
+    ) -> Ratios:
+        """Compute the ratio of two sums per bin, both given as clusters x bins.
+
+        With an `offset`, it is subtracted from the numerator before dividing: observed minus
+        predicted mass, for example. `rows` is the number of rows of each bin.
+
+        Where all clusters agree (no positives, or only positives) resampling sees no variance,
+        and where clusters are few it sees too little. The interval is then at least as wide as
+        Wilson's, for as many trials as there are rows or clusters.
+        """
+        net = numerator if offset is None else numerator - offset
+        value = _ratio(net.sum(axis=0), denominator.sum(axis=0), np.nan)
+        low, high = self._quantiles(net, denominator, value)
+        rate = np.clip(_ratio(numerator.sum(axis=0), denominator.sum(axis=0), 0.0), 0, 1)
+        n_clusters = np.count_nonzero(denominator > 0, axis=0)
+        wilson = _wilson(rate, _trials(rate, n_clusters, rows)) - rate + value
+        low = np.minimum(low, wilson[0])
+        high = np.maximum(high, wilson[1])
+        return Ratios(value, np.minimum(low, value), np.maximum(high, value))
+
+    def _quantiles(self, numerator: Floats, denominator: Floats, value: Floats) -> Floats:
+        """Return the 2.5% and 97.5% quantiles of the resampled ratios, one line each."""
+        below = self.draws @ denominator
+        # A resample that misses every cluster of a bin has no ratio: it gets the value itself.
+        ratios = np.broadcast_to(value, below.shape).copy()
+        np.divide(self.draws @ numerator, below, out=ratios, where=below > 0)
+        return np.quantile(ratios, [0.025, 0.975], axis=0)
+
+
+def _ratio(numerator: Floats, denominator: Floats, empty: float) -> Floats:
+    """Divide where the denominator is positive; elsewhere the ratio is `empty`."""
+    result = np.full(len(denominator), empty)
+    return np.divide(numerator, denominator, out=result, where=denominator > 0)
+
+
+def _trials(rate: Floats, n_clusters: Codes, rows: Floats) -> Floats:
+    """Return the number of Bernoulli trials behind Wilson's interval; infinite where not needed."""
+    constant = (rate == 0) | (rate == 1)
+    enough = np.where(constant, np.maximum(rows, 1), np.inf)
+    return np.where(n_clusters < _MINIMUM_CLUSTERS, np.maximum(n_clusters, 1), enough)
+
+
+def _wilson(rate: Floats, trials: Floats) -> Floats:
+    """Return both ends of Wilson's interval for a proportion, one line each."""
+    variance = _Z**2 / trials
+    centre = (rate + variance / 2) / (1 + variance)
+    half_width = np.sqrt(variance * (rate * (1 - rate) + variance / 4)) / (1 + variance)
+    return np.array([centre - half_width, centre + half_width])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from enum import Enum
@@ -141,12 +140,6 @@ class Better(Enum):
         return abs(float(np.log(max(value, 1e-300))))
 
 
-def _has_abstract_methods(cls: type) -> bool:
-    # ABCMeta fills `__abstractmethods__` only after `__init_subclass__` has run.
-    members = [getattr(cls, name, None) for name in dir(cls)]
-    return any(getattr(member, "__isabstractmethod__", False) for member in members)
-
-
 class Metric(ABC):
     """A metric with fixed settings, called with probabilities and with labels or evidence.
 
@@ -155,7 +148,7 @@ class Metric(ABC):
     is the metric over each user's n most probable rows only (Sato, RecSys 2024).
 
     Every concrete subclass sets `better` and has a docstring, whose first two paragraphs are its
-    explanation; a class that lacks either raises a TypeError when it is defined.
+    explanation.
 
     >>> from calibrank.metrics import ECE, Brier
     >>> Brier()([0.5, 0.5], [0, 1])
@@ -182,17 +175,6 @@ class Metric(ABC):
     """Whether chance raises the value, as it does in a mean of absolute gaps: see `errors`."""
     weight_is_repetition: ClassVar[bool] = True
     """Whether a row of weight k counts as k rows; not where the number of rows matters."""
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if _has_abstract_methods(cls):
-            return
-        if not hasattr(cls, "better"):
-            raise TypeError(f"{cls.__name__} must set better, e.g. better = Better.LOWER.")
-        # An inherited explanation would describe another metric, so each class has its own.
-        # Python's option -OO drops docstrings.
-        if not (vars(cls).get("explanation") or cls.__doc__ or sys.flags.optimize > 1):
-            raise TypeError(f"{cls.__name__} must set its own explanation: a docstring.")
 
     def __call__(
         self,

@@ -8,20 +8,18 @@ segment's adjusted p-value is the chance that any segment deviates as much (West
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrank._internal.arguments import shown
 from calibrank._internal.logit import logit
-from calibrank._internal.segment_keys import Encoded, encode_columns
+from calibrank._internal.segment_keys import Encoded, encode_columns, names_of
 from calibrank._internal.validation import (
     Floats,
     IdsLike,
     Indices,
-    Mask,
     Numbers,
     add_up,
     ids,
@@ -105,7 +103,9 @@ def multicalibration_test(
     """
     p = probability_column(probabilities).astype(np.float64)
     evidence = nonzero_evidence(labels, len(p))
-    names = _names_of(segments)
+    names = names_of("segments", segments)
+    if not names:
+        raise DataError("segments", "have at least one column", "none")
     columns = dict(zip(names, encode_columns(names, segments, len(p), "segments"), strict=True))
     clusters = np.arange(len(p)) % _CLUSTERS
     if users is not None:
@@ -136,7 +136,22 @@ def _gaps(tests: Mapping[str, SegmentSums], searches: int) -> list[SegmentGap]:
     adjusted = adjusted_p_values([test.statistics for test in tests.values()])
     gaps: list[SegmentGap] = []
     for (name, test), p_values in zip(tests.items(), adjusted, strict=True):
-        gaps += test.gaps(name, np.minimum(searches * p_values, 1))
+        # The smaller p-value of level and slope.
+        smaller = np.minimum(searches * np.minimum(*np.split(p_values, 2)), 1)
+        for place in np.flatnonzero(test.total > 0).tolist():
+            value = test.values[place]
+            observed = float(test.positive[place] / test.total[place])
+            gap = float(test.residuals[place] / test.total[place])
+            gaps.append(
+                SegmentGap(
+                    name,
+                    _MISSING if value is None else value,
+                    int(test.rows[place]),
+                    observed - gap,
+                    observed,
+                    float(smaller[place]),
+                )
+            )
     return sorted(gaps, key=lambda gap: (gap.p_value, -abs(gap.observed - gap.predicted)))
 
 
@@ -157,7 +172,9 @@ def _pair_sums(
         if kept.any():
             explained = information * _additive(residuals, information, one, two)
             test = SegmentSums.of(p, evidence, cells, clusters, explained)
-            tests[name] = test.only(kept)
+            # Without mass or statistics, a combination is neither shown nor tested.
+            both = np.tile(kept, 2)
+            tests[name] = test._replace(total=test.total * kept, statistics=test.statistics * both)
     return tests
 
 
@@ -181,21 +198,6 @@ def _additive(residuals: Floats, information: Floats, one: Encoded, two: Encoded
         mass = np.maximum(add_up(each.codes, information, size), 1e-300)
         shift = shift + (left / mass)[each.codes]
     return shift
-
-
-def _names_of(segments: Any) -> list[str]:
-    """The names of the columns of a mapping or a dataframe."""
-    named = getattr(segments, "column_names", getattr(segments, "columns", segments))
-    is_table = isinstance(segments, Mapping) or named is not segments
-    names = list(named) if is_table and isinstance(named, Iterable) else []
-    if not names:
-        raise DataError(
-            "segments",
-            "be columns by name",
-            shown(segments),
-            'Pass a dict or a dataframe, e.g. {"country": countries}.',
-        )
-    return names
 
 
 class SegmentSums(NamedTuple):
@@ -245,39 +247,6 @@ class SegmentSums(NamedTuple):
             add_up(column.codes, residuals, size),
             np.hstack(parts),
         )
-
-    def only(self, kept: Mask) -> SegmentSums:
-        """Some of the segments."""
-        values = [value for value, keep in zip(self.values, kept.tolist(), strict=True) if keep]
-        return SegmentSums(
-            values,
-            self.rows[kept],
-            self.positive[kept],
-            self.total[kept],
-            self.residuals[kept],
-            self.statistics[:, np.tile(kept, 2)],
-        )
-
-    def gaps(self, column: str, p_values: Floats) -> list[SegmentGap]:
-        """The segments of a column, with the smaller p-value of level and slope."""
-        size = len(self.values)
-        smaller = np.minimum(p_values[:size], p_values[size:])
-        gaps = []
-        for place in np.flatnonzero(self.total > 0).tolist():
-            value = self.values[place]
-            observed = float(self.positive[place] / self.total[place])
-            gap = float(self.residuals[place] / self.total[place])
-            gaps.append(
-                SegmentGap(
-                    column,
-                    _MISSING if value is None else value,
-                    int(self.rows[place]),
-                    observed - gap,
-                    observed,
-                    float(smaller[place]),
-                )
-            )
-        return gaps
 
 
 def adjusted_p_values(statistics: list[Floats], seed: int = 0) -> list[Floats]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from calibrank._internal.validation import Floats, Ids, add_up
 from calibrank.evidence import Evidence
-from calibrank.metrics.binned import ECE, MCE
+from calibrank.metrics.binned import ECE, MCE, DebiasedECE
 from calibrank.metrics.calibration_test import (
     MODEL_KINDS,
     CalibrationTest,
@@ -27,19 +27,24 @@ from calibrank.metrics.calibration_test import (
 )
 from calibrank.metrics.clustered_bootstrap import (
     CLUSTERS,
-    ClusterSums,
     Codes,
     Estimate,
     bootstrap_all,
     bootstrap_sums,
+    draw_matrix,
     interval_of_sums,
     nonempty,
-    resampled_blocks,
 )
-from calibrank.metrics.corp import Discrimination, Miscalibration
-from calibrank.metrics.debiased import DebiasedECE
 from calibrank.metrics.metric import Additive, Metric, Top
-from calibrank.metrics.pooled import LOG_ODDS_BINS, Pooled, PooledBins, log_odds_bins, pooled_bins
+from calibrank.metrics.pooled import (
+    LOG_ODDS_BINS,
+    Discrimination,
+    Miscalibration,
+    Pooled,
+    PooledBins,
+    log_odds_bins,
+    pooled_bins,
+)
 from calibrank.metrics.proper import (
     Brier,
     CalibrationInTheLarge,
@@ -74,8 +79,7 @@ DISCRIMINATION = Discrimination()
 SMOOTH_ECE = SmoothECE()
 
 LIST_LENGTH = 5
-TOP_ECE = ECE()
-TOP = Top(TOP_ECE, LIST_LENGTH)
+TOP = Top(ECE(), LIST_LENGTH)
 """Calibration of what is shown: the top of each user's list."""
 
 RANKING: tuple[TopK, ...] = (NDCG(LIST_LENGTH), Recall(LIST_LENGTH))
@@ -103,6 +107,31 @@ HEADLINE: tuple[Metric, ...] = (
 
 
 _PART = 2**15
+
+
+class ClusterSums:
+    """A metric's sums per cluster of users, accumulated batch by batch in fixed memory."""
+
+    def __init__(self, metric: Additive, n_clusters: int) -> None:
+        self.metric = metric
+        self.n_clusters = n_clusters
+        self._sums: Floats = np.zeros((0, n_clusters * metric.n_bins))
+
+    def add(self, probabilities: Floats, evidence: Evidence, clusters: Codes) -> None:
+        """Add a batch of rows, each with the number of its cluster."""
+        bins = self.metric.bin_indices(probabilities, evidence)
+        places = clusters * self.metric.n_bins + bins
+        terms = self.metric.terms(probabilities, evidence)
+        if not len(self._sums):
+            self._sums = np.zeros((len(terms), self.n_clusters * self.metric.n_bins))
+        # np.add.at touches only the bins of this batch; bincount would pass over all of them.
+        for sums, term in zip(self._sums, terms, strict=True):
+            np.add.at(sums, places, term)
+
+    def result(self) -> Floats:
+        """Return the sums so far, clusters x terms x bins."""
+        by_term = self._sums.reshape(-1, self.n_clusters, self.metric.n_bins)
+        return by_term.transpose(1, 0, 2)
 
 
 class PanelSums:
@@ -175,12 +204,11 @@ class PanelSums:
         probabilities = np.clip(summary.scores, 0, 1)
         exact = {metric: metric(probabilities, summary.evidence) for metric in BINNED}
         sums = nonempty(self._log_odds.result())
-        blocks = list(resampled_blocks(sums))
-        if not blocks:
+        if len(sums) < 2:
             nan = float("nan")
             return {metric.name: Estimate(value, nan, nan) for metric, value in exact.items()}
         # All at once: several metrics are computed from the same fit of each resample.
-        resamples = np.concatenate(blocks)
+        resamples = np.tensordot(draw_matrix(len(sums)), sums, 1)
         bins = PooledBins.of(resamples)
         estimates = {}
         for metric, value in exact.items():

@@ -33,14 +33,14 @@ class PerUser(NamedTuple):
 
     def mean(self) -> float:
         """The weighted mean; NaN without any user."""
-        return float(self.means(np.ones((1, self.user.max(initial=0) + 1)))[0])
+        return float(self.means(np.ones((1, 1)))[0])
 
     def means(self, counts: Floats) -> Floats:
-        """The weighted means, with users counted as often as each row of `counts` says."""
-        sums = np.zeros((counts.shape[1], 2))
-        sums[self.user, 0] = self.value * self.weight
-        sums[self.user, 1] = self.weight
-        above, total = (counts @ sums).T
+        """The weighted means, with clusters of users counted as each row of `counts` says."""
+        size = counts.shape[1]
+        clusters = self.user % size
+        above = counts @ add_up(clusters, self.value * self.weight, size)
+        total = counts @ add_up(clusters, self.weight, size)
         return np.divide(above, total, out=np.full(len(total), np.nan), where=total > 0)
 
 

@@ -13,8 +13,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from calibrank._internal.logit import expit, logit
-from calibrank._internal.validation import Floats, Mask, Numbers, add_up, probability_column
-from calibrank.evidence import Evidence, Labels, nonzero_evidence
+from calibrank._internal.validation import Floats, Mask, Numbers, probability_column
+from calibrank.evidence import Labels, nonzero_evidence
 from calibrank.metrics.metric import Better
 from calibrank.metrics.pooled import Pooled, PooledBins
 
@@ -57,16 +57,8 @@ def recalibration(probabilities: Numbers, labels: Labels) -> Recalibration:
     """
     probabilities = probability_column(probabilities)
     evidence = nonzero_evidence(labels, len(probabilities))
-    return fit_recalibration(probabilities, evidence)
-
-
-def fit_recalibration(probabilities: Floats, evidence: Evidence) -> Recalibration:
-    """Fit slope and intercept to validated columns."""
-    distinct, groups = np.unique(probabilities.astype(np.float64), return_inverse=True)
-    positive = add_up(groups, evidence.positive)
-    total = add_up(groups, evidence.total)
-    bins = PooledBins(distinct[None], positive[None], total[None])
-    slopes, intercepts = _newton(_Losses.of(bins), IDENTITY)
+    losses = _Losses.of(PooledBins.distinct(probabilities, evidence))
+    slopes, intercepts = _newton(losses, IDENTITY)
     return Recalibration(float(slopes[0]), float(intercepts[0]))
 
 

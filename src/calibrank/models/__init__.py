@@ -3,13 +3,8 @@
 Settings need nothing else installed; training needs `pip install 'calibrank[torch]'`.
 """
 
-from calibrank.models.bpr import BPR, UBPR
-from calibrank.models.cml import CML
-from calibrank.models.lightgcn import LightGCN
-from calibrank.models.model import Model
-from calibrank.models.ncf import NCF
-from calibrank.models.trainer import train, train_seeds
-from calibrank.models.training import Trained, Training, TrainingStatus
+from calibrank.models.rankers import BPR, CML, NCF, UBPR, LightGCN, Model
+from calibrank.models.training import Trained, Training, TrainingStatus, train
 
 __all__ = [
     "BPR",
@@ -22,5 +17,4 @@ __all__ = [
     "Training",
     "TrainingStatus",
     "train",
-    "train_seeds",
 ]

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from calibrank._internal.npz import Arrays, read_arrays, write_arrays
 from calibrank.errors import DataError
-from calibrank.scorers.saved import read_arrays, write_arrays
 from calibrank.tables import Interactions
 
-Arrays = dict[str, npt.NDArray[Any]]
+_ABOUT = "about"
+_LARGEST_FILE = 2**40
+"""In bytes: a file whose size is claimed to be larger holds no model."""
 
 
 def fingerprint(settings: object, *logs: Interactions | None) -> str:
@@ -51,66 +52,29 @@ class Checkpoint:
 
     def save(self, arrays: Arrays, numbers: Mapping[str, Any]) -> None:
         """Replace the saved state."""
-        # safetensors holds arrays; everything else goes into its metadata, which are strings.
-        metadata = {"run": self.run, "numbers": json.dumps(numbers), "digest": _digest(arrays)}
-        write_arrays(self.file, arrays, metadata)
+        about = json.dumps({"run": self.run, **numbers}).encode()
+        write_arrays(self.file, {**arrays, _ABOUT: np.frombuffer(about, dtype=np.uint8)})
 
     def load(self) -> tuple[Arrays, dict[str, Any]] | None:
         """The state that was saved last, or None if there is none."""
         if not self.file.exists():
             return None
-        run = self._read_metadata().get("run")
-        if run != self.run:
+        arrays, numbers = self.read()
+        if numbers.get("run") != self.run:
             raise DataError(
                 self.file,
                 "be of the same run",
-                "one with a different model, settings, seeds or data",
+                "one with a different model, settings, seed or data",
                 "Delete it to start again, or choose another folder.",
             )
-        return self.read()
+        return arrays, numbers
 
     def read(self) -> tuple[Arrays, dict[str, Any]]:
         """The saved state of whatever run; a damaged file is an error."""
-        metadata = self._read_metadata()
-        arrays = read_arrays(self.file)
-        if metadata.get("digest") != _digest(arrays):
-            raise self.damage("arrays that were changed after they were saved")
         try:
-            numbers = json.loads(metadata["numbers"])
-        except (KeyError, ValueError, RecursionError):
-            raise self.damage("no numbers of a run") from None
-        if not isinstance(numbers, dict):
-            raise self.damage("no numbers of a run")
-        return arrays, numbers
-
-    def damage(self, found: str) -> DataError:
-        """The error about a file with other content than a checkpoint's."""
-        return DataError(self.file, "be a checkpoint", found, "Delete it to start again.")
-
-    def require_alike(self, arrays: Arrays, expected: Arrays) -> None:
-        """Raise unless the arrays have the expected names, types and shapes, and are finite."""
-        if set(arrays) != set(expected):
-            raise self.damage("other arrays than those of this model")
-        for name, values in arrays.items():
-            if values.dtype != expected[name].dtype or values.shape != expected[name].shape:
-                raise self.damage(f"{name} of type {values.dtype} and shape {values.shape}")
-            if not np.isfinite(values).all():
-                raise self.damage(f"{name} that is not finite")
-
-    def _read_metadata(self) -> dict[str, str]:
-        from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (optional)
-
-        try:
-            with safe_open(self.file, "numpy") as opened:
-                return opened.metadata() or {}
-        except SafetensorError as error:
-            raise self.damage(str(error)) from None
-
-
-def _digest(arrays: Arrays) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(arrays):
-        values = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name} {values.dtype.str} {values.shape}\n".encode())
-        digest.update(values.data)
-    return digest.hexdigest()
+            arrays = read_arrays(self.file, _LARGEST_FILE)
+            numbers = json.loads(arrays.pop(_ABOUT).tobytes())
+        except (KeyError, ValueError, RecursionError) as error:
+            remedy = "Delete it to start again."
+            raise DataError(self.file, "be a checkpoint", error, remedy) from None
+        return arrays, dict(numbers)

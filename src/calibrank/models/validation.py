@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from calibrank._internal.native import READY, loops
-from calibrank.data.negatives import Positives
-from calibrank.models.model import Model
+from calibrank.data.splits import Positives
+from calibrank.models.rankers import Model
 from calibrank.tables import Interactions
 
 # Values held in memory at a time: 64 MiB as float32.
@@ -60,7 +60,7 @@ class Validation:
         )
 
     def ndcg(self, model: Model, users: Tensor, items: Tensor, weights: dict[str, Tensor]) -> float:
-        """NDCG@k of one seed's user and item vectors; of equal scores the held-out item is last."""
+        """NDCG@k of user and item vectors; of equal scores the held-out item is last."""
         rows = self.held_out[0]
         mean_user = users[self.users].mean(0, keepdim=True)
         order = model.scorer.grid(mean_user, items, weights)[0].argsort(descending=True)

@@ -1,4 +1,7 @@
-"""Find all changes of a map's days, and of its segments: after an alarm, look for the next one."""
+"""Find all changes of a map's days, and of its segments, and estimate its level and slope.
+
+After an alarm, the next one is looked for.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,27 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
 
 from calibrank._internal.blas import one_blas_thread
+from calibrank._internal.logit import expit
 from calibrank._internal.segment_keys import Key
 from calibrank._internal.validation import Floats, Indices
+from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap, LevelTerm
-from calibrank.monitor.day import Day, LevelRows, level_alone, probabilities_of
-from calibrank.monitor.e_process import LEVEL_SIZES, YEAR, Series, Unchanged
+from calibrank.metrics import Estimate
+from calibrank.metrics.pooled import pooled_bins
+from calibrank.metrics.recalibration import recalibration
+from calibrank.monitor.day import (
+    LEVEL,
+    SLOPE,
+    Day,
+    LevelRows,
+    bounded_log_odds,
+    level_alone,
+    probabilities_of,
+)
+from calibrank.monitor.e_process import LEVEL_SIZES, YEAR, DaySums, Series, Unchanged, moments
 from calibrank.summary.by_segment import SegmentSums
 
 ALPHA = 0.05
@@ -39,19 +56,11 @@ class Found(NamedTuple):
     from_start: bool = False
 
 
-class Search(NamedTuple):
-    """What was found in some days, and the log of the evidence on each of them."""
-
-    found: list[Found]
-    evidence: Floats
-    """Days x processes."""
-
-
 @one_blas_thread()
 def find_changes(
     processes: Sequence[Series], errors: Sequence[float], log_threshold: float = LOG_THRESHOLD
-) -> Search:
-    """Find the changes of level or slope, and whether either was off from the start.
+) -> tuple[list[Found], Floats]:
+    """Find changes of level or slope or from the start, and the log of the evidence by day.
 
     A day is compared with at least half a year before it, or with all days since the first.
     """
@@ -76,28 +85,17 @@ def find_changes(
                 break
             alarm = searched + int(alarms[0])
             process = int(np.argmax(evidence[alarm]))
-            begin = _beginning(processes[process], first, alarm, known, earliest)
-            changes.append(Found(begin, alarm, process))
+            # It most likely began on this day, by the labels until a week after the alarm.
+            seen = processes[process].part(first, alarm + 1 + _DATING)
+            since = Unchanged(seen, None, known).log_since()[earliest : alarm + 1 - first]
+            changes.append(Found(first + earliest + int(np.argmax(since)), alarm, process))
             searched = alarm + 1
         if first == 0:
-            starts = _off_from_start(models, log_threshold)
-    return Search(starts + changes, evidence)
-
-
-def _beginning(series: Series, first: int, alarm: int, known: Sequence[int], earliest: int) -> int:
-    """The day on which a change most likely began, by the labels until a week after the alarm."""
-    model = Unchanged(series.part(first, alarm + 1 + _DATING), None, known)
-    days = model.log_since()[: alarm + 1 - first]
-    return first + earliest + int(np.argmax(days[earliest:]))
-
-
-def _off_from_start(models: Sequence[Unchanged], log_threshold: float) -> list[Found]:
-    """Whether the offset is more than the error of the map, allowing for the changes found."""
-    for process, model in enumerate(models):
-        alarms = np.flatnonzero(model.log_start() >= log_threshold)
-        if len(alarms):
-            return [Found(0, int(alarms[0]), process, from_start=True)]
-    return []
+            # Whether the offset is more than the map's error, allowing for the changes found.
+            for process, model in enumerate(models):
+                alarms = np.flatnonzero(model.log_start() >= log_threshold)
+                starts += [Found(0, int(day), process, from_start=True) for day in alarms[:1]]
+    return starts[:1] + changes, evidence
 
 
 def map_error(fitted: CalibrationMap, series: Series, labels: int) -> float:
@@ -146,7 +144,7 @@ class SegmentDays(NamedTuple):
         error = float(np.hypot(self.error, map_error))
         if _most_evidence(series, error) < self.log_threshold:
             return []
-        return find_changes([series], [error], self.log_threshold).found
+        return find_changes([series], [error], self.log_threshold)[0]
 
 
 def segment_days(fitted: CalibrationMap, days: Sequence[Day]) -> list[SegmentDays]:
@@ -197,3 +195,74 @@ def _most_evidence(series: Series, error: float) -> float:
     gaps = sums[:-1, None] / before - (sums[1:] - sums[:-1, None]) / later
     change = is_later * gaps**2 / (1 / before + 1 / later)
     return float(max(start.max(), change.max(initial=0.0))) / 2
+
+
+# The 97.5% quantile of the normal distribution.
+_Z = 1.96
+
+# Levels beyond this are those of labels that are all equal.
+_LARGEST_LEVEL = 60.0
+_TOLERANCE = 1e-10
+_LEAST_SPREAD = 1e-9
+
+
+class Corrections(NamedTuple):
+    """What would have to be done to the map's log odds, with 95% intervals clustered by user."""
+
+    level: Estimate | None = None
+    """To be added, with the slope left at 1: above 0 the probabilities are too low."""
+    slope: Estimate | None = None
+    """Factor, with the level free: below 1 the probabilities are too extreme."""
+
+
+def corrections(sums: DaySums) -> Corrections:
+    """Estimate both from the labels of some days; neither without labels."""
+    if not sums.masses[1].any():
+        return Corrections()
+    probabilities, evidence = pooled_bins(sums.masses)
+    log_odds = bounded_log_odds(probabilities)
+    shift = _fit_level(log_odds, evidence)
+    slope, intercept = recalibration(probabilities, evidence)
+    level_error, _ = _errors(sums, evidence.total, log_odds, shift + log_odds)
+    _, slope_error = _errors(sums, evidence.total, log_odds, intercept + slope * log_odds)
+    return Corrections(_interval(shift, level_error), _interval(slope, slope_error))
+
+
+def _fit_level(log_odds: Floats, evidence: Evidence) -> float:
+    """The shift at which predicted and positive mass agree."""
+    mass = evidence.total.sum()
+    # Half an observation of either kind keeps it finite where all labels are equal.
+    least = 0.5 / (mass + 1)
+    rate = np.clip(evidence.positive.sum() / mass, least, 1 - least)
+
+    def excess(shift: float) -> float:
+        return float(evidence.total @ expit(log_odds + shift) / mass - rate)
+
+    return float(brentq(excess, -_LARGEST_LEVEL, _LARGEST_LEVEL, xtol=_TOLERANCE))
+
+
+def _errors(sums: DaySums, total: Floats, log_odds: Floats, fitted: Floats) -> tuple[float, float]:
+    """Standard errors of level and slope: sandwiches with sums per cluster of users inside."""
+    p = expit(fitted)
+    weighted = moments(total * p * (1 - p), log_odds)
+    if weighted[0] <= 0:
+        return np.inf, np.inf
+    centre = weighted[1] / weighted[0]
+    level = sums.clusters[:, LEVEL]
+    slope = sums.clusters[:, SLOPE] - centre * level
+    independent = float(sums.variances @ [centre**2, -2 * centre, 1.0])
+    level_error = _root(level, float(sums.variances[0])) / weighted[0]
+    spread = weighted[2] - centre * weighted[1]
+    # A single probability has no slope.
+    has_slope = spread > _LEAST_SPREAD * weighted[0]
+    return level_error, _root(slope, independent) / spread if has_slope else np.inf
+
+
+def _root(by_cluster: Floats, independent: float) -> float:
+    """The standard deviation of a sum over clusters, at least that of independent labels."""
+    clustered = len(by_cluster) * float(np.var(by_cluster))
+    return float(np.sqrt(max(clustered, independent)))
+
+
+def _interval(value: float, error: float) -> Estimate:
+    return Estimate(value, value - _Z * error, value + _Z * error)

@@ -20,28 +20,18 @@ from calibrank.monitor.changes import (
     LOG_THRESHOLD,
     Found,
     SegmentDays,
+    corrections,
     find_changes,
     map_error,
     segment_days,
 )
-from calibrank.monitor.day import Day, digest_of_map
-from calibrank.monitor.e_process import Series, level_series, slope_series
+from calibrank.monitor.day import Day, proportional
+from calibrank.monitor.e_process import DaySums, Series, series_of
 from calibrank.monitor.store import Store, age_of, require_days, window_of
-from calibrank.monitor.windows import (
-    DaySums,
-    ScoreDrift,
-    comparison_points,
-    corrections,
-    drift_of,
-    proportional,
-)
 
 WINDOW = 28
-"""Days of the window that estimates and score drift are computed on: four whole weeks."""
+"""Days of the window that estimates are computed on: four whole weeks."""
 LONGEST_WINDOW = 100_000
-
-REFERENCE = 7
-"""Days from the first one on whose scores later ones are compared with: one whole week."""
 
 KINDS = ("level", "slope")
 """Of changes."""
@@ -85,8 +75,6 @@ class DayStatus(NamedTuple):
     level: Estimate | None
     """Level and slope of the window that ends on this day."""
     slope: Estimate | None
-    drift: ScoreDrift | None
-    """Scores of the window compared with the reference days; None during these."""
 
 
 class Change(NamedTuple):
@@ -169,8 +157,6 @@ class Status(NamedTuple):
 
 def _plain(value: Any) -> Any:
     """Records as dicts, however deeply they are nested."""
-    if isinstance(value, ScoreDrift):
-        return {**value._asdict(), "matters": value.matters}
     if hasattr(value, "_asdict"):
         return {name: _plain(each) for name, each in value._asdict().items()}
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
@@ -189,8 +175,9 @@ def check(fitted: CalibrationMap, days: Store | Sequence[Day], *, window: int = 
     """
     require_map(fitted)
     window = whole("window", window, 1, LONGEST_WINDOW)
-    digest = digest_of_map(fitted)
-    found = days.days(digest) if isinstance(days, Store) else _sorted(days, digest)
+    digest = fitted.digest
+    kept = days.days(digest) if isinstance(days, Store) else require_days(days)
+    found = sorted([day for day in kept if day.map_digest == digest], key=lambda day: day.date)
     if not found:
         raise DataError(
             "days",
@@ -198,13 +185,11 @@ def check(fitted: CalibrationMap, days: Store | Sequence[Day], *, window: int = 
             "none",
             "Add days with this map, or check the one that was deployed.",
         )
-    reference = _reference(found)
-    points = comparison_points(window_of(reference).scores)
-    sums = [DaySums.of(fitted, day, points) for day in found]
+    sums = [DaySums.of(fitted, day) for day in found]
     evidence, changes = _find(fitted, found, sums)
     return Status(
         map_digest=digest,
-        days=tuple(_series(found, sums, len(reference), evidence, window)),
+        days=tuple(_series(found, sums, evidence, window)),
         window=window,
         threshold=LOG_THRESHOLD,
         changes=tuple(changes),
@@ -227,29 +212,13 @@ def _scores_moved(fitted: CalibrationMap, recent: Day) -> str | None:
     return comparison.message if comparison.is_shifted else None
 
 
-def _sorted(days: Sequence[Day], digest: str) -> list[Day]:
-    days = require_days(days)
-    return sorted([day for day in days if day.map_digest == digest], key=lambda day: day.date)
-
-
-def _reference(days: Sequence[Day]) -> Sequence[Day]:
-    """The days whose scores the later ones are compared with."""
-    return [day for day in days if age_of(days[0].date, day.date) < REFERENCE]
-
-
 def _series(
-    days: Sequence[Day], sums: Sequence[DaySums], n_reference: int, evidence: Floats, window: int
+    days: Sequence[Day], sums: Sequence[DaySums], evidence: Floats, window: int
 ) -> Iterator[DayStatus]:
     ages = np.array([age_of(days[0].date, day.date) for day in days])
-    reference = DaySums.total(sums[:n_reference])
     for place, day in enumerate(days):
         first = int(np.argmax(ages > ages[place] - window))
         estimates = corrections(DaySums.total(sums[first : place + 1]))
-        drift = None
-        if place >= n_reference:
-            # Reference days are not compared with themselves.
-            recent = sums[max(first, n_reference) : place + 1]
-            drift = drift_of(reference, DaySums.total(recent))
         rates = _rates(sums[place].masses) if day.labels else None
         yield DayStatus(
             day.date,
@@ -261,7 +230,6 @@ def _series(
             slope_evidence=float(evidence[place, 1]),
             level=estimates.level,
             slope=estimates.slope,
-            drift=drift,
         )
 
 
@@ -282,15 +250,15 @@ def _find(
     labelled = [days[place] for place in places]
     ages = np.array([age_of(days[0].date, day.date) for day in labelled])
     reduced = [sums[place] for place in places]
-    processes = (level_series(reduced, ages), slope_series(reduced, ages))
+    processes = series_of(reduced, ages)
     labels = sum(day.labels for day in labelled)
     errors = [map_error(fitted, series, labels) for series in processes]
-    search = find_changes(processes, errors)
+    all_found, logs = find_changes(processes, errors)
     for row, place in enumerate(places):
         # Days without labels have the evidence of the day before.
-        evidence[place:] = search.evidence[row]
+        evidence[place:] = logs[row]
     changes = []
-    for found, dates, end in _dated(search.found, [day.date for day in labelled]):
+    for found, dates, end in _dated(all_found, [day.date for day in labelled]):
         total = DaySums.total(reduced[found.begin : end])
         rates = (_rates(total.masses), _highest(total.masses))
         changes.append(

@@ -50,18 +50,10 @@ _LARGEST_FILE = 2**26
 # Log odds of probabilities of 0 and 1, which step maps can have.
 _LARGEST_LOG_ODDS = 15.0
 
-# Files of version 2 also have sums that follow from their summaries.
 _VERSION = 3
-_READABLE = (2, 3)
 
 LEVEL, SLOPE, PREDICTED, TOTAL = range(4)
 """Columns of `Day.sums`."""
-
-
-def digest_of_map(fitted: CalibrationMap) -> str:
-    """The digest that `fitted.save` writes, by which days know the map that was deployed."""
-    require_map(fitted)
-    return fitted.digest
 
 
 def probabilities_of(fitted: CalibrationMap, scores: Floats, columns: Any = None) -> Floats:
@@ -73,8 +65,7 @@ def probabilities_of(fitted: CalibrationMap, scores: Floats, columns: Any = None
 
 def bounded_log_odds(probabilities: Floats) -> Floats:
     """Log odds, of which those of 0 and 1 are finite."""
-    result: Floats = np.clip(logit(probabilities), -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)
-    return result
+    return np.clip(logit(probabilities), -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)
 
 
 def _as_sampled(fitted: CalibrationMap) -> CalibrationMap:
@@ -132,33 +123,22 @@ class Day:
         users: IdsLike | None = None,
         weights: Numbers | None = None,
         columns: Any = None,
+        clusters: Indices | None = None,
     ) -> Day:
         """Sum up rows of one day that have labels, or of one day that have none yet.
 
         With `users`, labels of one user may depend on each other, also between days. `columns` has
         the columns of the map's terms, by name (a mapping or a dataframe); rows are then pooled by
         their log odds instead of their scores. Negatives are sampled as in the table of the fit,
-        if the map's record says that they were.
+        if the map's record says that they were. `clusters` has the cluster of users of each row,
+        below 128, where that is known in place of users.
         """
-        array = column("scores", scores)
-        clusters = _clusters(users, len(array))
-        return cls.of_clusters(fitted, array, labels, weights, clusters, date, columns)
-
-    @classmethod
-    def of_clusters(
-        cls,
-        fitted: CalibrationMap,
-        scores: Floats,
-        labels: Numbers | None,
-        weights: Numbers | None,
-        clusters: npt.NDArray[np.intp],
-        date: str,
-        columns: Any,
-    ) -> Day:
-        """As `of`, with the cluster of users of each row."""
+        scores = column("scores", scores)
         date_of("date", date)
-        map_digest = digest_of_map(fitted)
+        require_map(fitted)
         require_role("score", "scores", scores)
+        if clusters is None:
+            clusters = _clusters(users, len(scores))
         exact = scores.astype(np.float64)
         probabilities = np.asarray(_as_sampled(fitted).predict(exact, columns))
         log_odds = bounded_log_odds(probabilities)
@@ -169,10 +149,10 @@ class Day:
         terms = (residuals, residuals * log_odds, predicted, evidence.total)
         sums = np.column_stack([add_up(clusters, term, CLUSTERS) for term in terms])
         if labels is None:
-            return cls(date, map_digest, None, summary, sums)
+            return cls(date, fitted.digest, None, summary, sums)
         by_score = Summary.of(exact, evidence).coarsened(BINS) if fitted.terms else None
         by_segment = _by_level(fitted, exact, log_odds, evidence, columns)
-        return cls(date, map_digest, summary, None, sums, by_score, by_segment)
+        return cls(date, fitted.digest, summary, None, sums, by_score, by_segment)
 
     def __add__(self, other: Day) -> Day:
         instance("a day to add", other, Day, "Make one with Day.of(...).")
@@ -197,10 +177,6 @@ class Day:
             by_score=_merged(self.by_score, other.by_score),
             by_segment=by_segment,
         )
-
-    def __radd__(self, other: object) -> Day:
-        # The built-in `sum` starts from the number 0.
-        return self if other == 0 else NotImplemented
 
     def __repr__(self) -> str:
         return f"Day({self.date}, {self.rows:,} scores, {self.labels:,} labels)"
@@ -253,7 +229,7 @@ class Day:
 
     @classmethod
     def _of_arrays(cls, arrays: Arrays) -> Day:
-        if int(arrays["version"]) not in _READABLE:
+        if int(arrays["version"]) != _VERSION:
             raise ValueError(f"its version is {arrays['version']}, and {_VERSION} is needed")
         sums = arrays["sums"]
         if sums.shape != (CLUSTERS, 4) or not np.isfinite(sums.astype(float)).all():
@@ -298,6 +274,13 @@ def _clusters(users: IdsLike | None, rows: int) -> npt.NDArray[np.intp]:
     return hash_partitions(names.tolist(), CLUSTERS)[codes]
 
 
+def proportional(mass: Floats, count: int) -> Indices:
+    """Places of rows, each as often as its mass says (systematic sampling)."""
+    cumulative = np.cumsum(mass)
+    levels = (np.arange(count) + 0.5) / count * cumulative[-1]
+    return np.searchsorted(cumulative, levels).clip(max=len(mass) - 1)
+
+
 class LevelRows(NamedTuple):
     """Sums by level as rows of a table: one per level and bin."""
 
@@ -311,7 +294,7 @@ class LevelRows(NamedTuple):
     @classmethod
     def of(cls, sums: SegmentSums) -> LevelRows:
         """The rows of sums by level, which are much fewer than those of the table."""
-        cells = sums.occupied()
+        cells = sums.cells.occupied()
         levels = np.repeat(np.arange(len(sums.keys)), np.diff(cells.starts))
         columns = {}
         for depth, name in enumerate(sums.names):

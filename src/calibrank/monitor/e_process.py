@@ -25,9 +25,19 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg.lapack import dtrtri
 
-from calibrank._internal.validation import Floats
-from calibrank.monitor.day import LEVEL, SLOPE
-from calibrank.monitor.windows import SHIFTS, DaySums
+from calibrank._internal.validation import Floats, add_up
+from calibrank.maps import CalibrationMap
+from calibrank.metrics import Miscalibration
+from calibrank.monitor.day import LEVEL, SLOPE, Day, bounded_log_odds, probabilities_of
+
+# Only its bins and terms are used.
+_BINNED = Miscalibration()
+
+SHIFTS = (-0.75, 0.75)
+"""Changes of the level of which the exact likelihood ratio of labels is computed.
+
+Where positives are rare, half as many or twice as many are a change of the log odds by 0.7 to 0.8.
+"""
 
 YEAR = 364
 """Days over which the probability of a false alarm is stated, and the longest memory."""
@@ -45,8 +55,8 @@ _PERSISTENCE = 0.8
 # The probability that a map is off by more than its standard error explains.
 _OFF_SHARE = 0.3
 
-# False alarms are shared out: a change of level may have more than what is looked for besides.
-_START_SHARE = 0.5
+# False alarms are shared out: changes have more of them than maps that are off from the start.
+_START_SHARE = 1 / 3
 
 # The weight of normally distributed changes; two single ones share the rest.
 _NORMAL_SHARE = 0.4
@@ -75,7 +85,47 @@ class Sizes(NamedTuple):
 
 # A change of the log odds by 0.75 halves or doubles a rare rate; 0.25 is a slope of 0.75 or 1.25.
 LEVEL_SIZES = Sizes(spread=0.5, single=SHIFTS[1], effects=1.0, share=1.0)
-SLOPE_SIZES = Sizes(spread=0.25, single=0.25, effects=0.25, share=0.5)
+SLOPE_SIZES = Sizes(spread=0.25, single=0.25, effects=0.25, share=0.7)
+
+
+class DaySums(NamedTuple):
+    """Sums over the rows of one day or of several."""
+
+    masses: Floats
+    """Positive, total and predicted mass of labelled rows per bin of log odds, 3 x bins."""
+    clusters: Floats
+    """`Day.sums`: clusters x 4."""
+    variances: Floats
+    """Model variances of residuals times 1, log odds and squared log odds."""
+    cumulants: Floats
+    """For each of `SHIFTS` log(1 - p + p exp(shift)) - shift p, then p (1 - p), by label."""
+    labels: Floats
+
+    @classmethod
+    def of(cls, fitted: CalibrationMap, day: Day) -> DaySums:
+        """Reduce a day."""
+        labelled, labels = day.labelled, np.array(float(day.labels))
+        if labelled is None:
+            empty = np.zeros((3, _BINNED.n_bins))
+            return cls(empty, day.sums, np.zeros(3), np.zeros(3), labels)
+        p = probabilities_of(fitted, labelled.scores)
+        bins = _BINNED.bin_indices(p, labelled.evidence)
+        terms = _BINNED.terms(p, labelled.evidence)
+        masses = np.array([add_up(bins, term, _BINNED.n_bins) for term in terms])
+        variances = moments(labelled.masses.total_squared * p * (1 - p), bounded_log_odds(p))
+        cumulants = [np.log1p(p * np.expm1(shift)) - shift * p for shift in SHIFTS]
+        by_label = np.array([*cumulants, p * (1 - p)]) @ labelled.total
+        return cls(masses, day.sums, variances, by_label, labels)
+
+    @classmethod
+    def total(cls, days: Sequence[DaySums]) -> DaySums:
+        """The sums of several days."""
+        return cls(*[np.sum(column, axis=0) for column in zip(*days, strict=True)])
+
+
+def moments(weights: Floats, values: Floats) -> Floats:
+    """Weighted sums of the values to the powers of 0, 1 and 2."""
+    return np.array([weights @ values**power for power in range(3)])
 
 
 class Series(NamedTuple):
@@ -106,32 +156,27 @@ class Series(NamedTuple):
         )
 
 
-def level_series(days: Sequence[DaySums], ages: Floats) -> Series:
-    """The residuals of days that all have labels."""
+def series_of(days: Sequence[DaySums], ages: Floats) -> tuple[Series, Series]:
+    """Of level and slope, from days that all have labels.
+
+    The level's sums are residuals. The slope's are residuals times log odds, less what a change of
+    level adds to them (an efficient score).
+    """
     sums = DaySums(*map(np.array, zip(*days, strict=True)))
-    weight = _mean_weight(sums)
+    # Offsets are those of log odds if weights are 1 on average.
+    weight = float(sums.masses[:, 1].sum() / sums.labels.sum())
     down, up, expected = np.cumsum(sums.cumulants, axis=0).T
     skewness = np.array([down, up]) / (np.square(SHIFTS)[:, None] / 2 * expected)
-    clusters = sums.clusters[:, :, LEVEL] / weight
-    return _series(clusters, sums.variances[:, 0] / weight**2, ages, skewness, LEVEL_SIZES)
-
-
-def slope_series(days: Sequence[DaySums], ages: Floats) -> Series:
-    """Residuals times log odds, less what a change of level adds to them (an efficient score)."""
-    sums = DaySums(*map(np.array, zip(*days, strict=True)))
-    weight = _mean_weight(sums)
+    level = sums.clusters[:, :, LEVEL] / weight
     v0, v1, v2 = sums.variances.T / weight**2
     centre = np.cumsum(v1) / np.cumsum(v0)
-    clusters = sums.clusters[:, :, SLOPE] - centre[:, None] * sums.clusters[:, :, LEVEL]
-    information = v2 - 2 * centre * v1 + centre**2 * v0
+    slope = sums.clusters[:, :, SLOPE] / weight - centre[:, None] * level
     # Days of a single probability say nothing about the slope.
-    information = np.maximum(information, 1e-9 * v0)
-    return _series(clusters / weight, information, ages, np.ones((2, len(days))), SLOPE_SIZES)
-
-
-def _mean_weight(sums: DaySums) -> float:
-    """Offsets are those of log odds if weights are 1 on average."""
-    return float(sums.masses[:, 1].sum() / sums.labels.sum())
+    information = np.maximum(v2 - 2 * centre * v1 + centre**2 * v0, 1e-9 * v0)
+    return (
+        _series(level, v0, ages, skewness, LEVEL_SIZES),
+        _series(slope, information, ages, np.ones((2, len(days))), SLOPE_SIZES),
+    )
 
 
 def _series(
@@ -185,7 +230,11 @@ class Unchanged:
         offsets: tuple[tuple[float, float], ...] = ((WIDE, 1.0),)
         if error is not None and error < WIDE:
             offsets = ((error, 1 - _OFF_SHARE), (WIDE, _OFF_SHARE))
-        changes = _known_changes(series, known)
+        # What changes of unknown size on known days add to the covariance.
+        changed = np.zeros((len(known), len(series.ages)))
+        for row, day in enumerate(known):
+            changed[row, day:] = WIDE * series.information[day:]
+        changes = changed.T @ changed
         self._components = []
         for effects in product(_DAY_EFFECTS, _WEEKDAY_EFFECTS, offsets):
             spreads, weights = zip(*effects, strict=True)
@@ -224,8 +273,7 @@ class Unchanged:
         evidence = np.sum(weights * np.exp(np.minimum(ratios, _LARGEST_LOG)), axis=1)
         # A change that has not begun has no evidence yet: 1.
         share = self._series.sizes.share
-        result: Floats = np.log(share * (evidence + 1 - weights.sum(axis=1)))
-        return result
+        return np.log(share * (evidence + 1 - weights.sum(axis=1)))
 
     def log_start(self, sums: Floats | None = None) -> Floats:
         """The log of the evidence that a map has been off since the first day."""
@@ -236,8 +284,7 @@ class Unchanged:
         wide = np.logaddexp.reduce(logs[is_wide])
         narrow = np.logaddexp.reduce(logs[~is_wide])
         odds = _OFF_SHARE / (1 - _OFF_SHARE)
-        result: Floats = wide - narrow + np.log(_START_SHARE / odds)
-        return result
+        return wide - narrow + np.log(_START_SHARE / odds)
 
     def log_since(self) -> Floats:
         """For a change on each day, the log of its evidence in all days since, and a constant."""
@@ -247,8 +294,7 @@ class Unchanged:
             information = np.sum(component.steps**2, axis=0)
             ratios = self._log_ratios(score, information, self._series.skewness[:, -1:])
             logs.append(component.log_likelihood(self._series.sums)[-1] + ratios)
-        result: Floats = np.logaddexp.reduce(logs)
-        return result
+        return np.logaddexp.reduce(logs)
 
     def _log_likelihoods(self, sums: Floats) -> Floats:
         """Of the days up to each without a change: components x days."""
@@ -265,8 +311,7 @@ class Unchanged:
             change = sign * sizes.single
             ratio = change * score - factor * change**2 * information / 2
             logs.append(np.log((1 - _NORMAL_SHARE) / 2) + ratio)
-        result: Floats = np.logaddexp.reduce(logs)
-        return result
+        return np.logaddexp.reduce(logs)
 
 
 def _covariance(series: Series, day: float, weekday: float, offset: float) -> Floats:
@@ -275,12 +320,3 @@ def _covariance(series: Series, day: float, weekday: float, offset: float) -> Fl
     spread = series.sizes.effects**2 * effects + offset**2
     covariance: Floats = spread * np.outer(series.information, series.information)
     return covariance + np.diag(series.noise)
-
-
-def _known_changes(series: Series, known: Sequence[int]) -> Floats:
-    """The covariance of sums that changes of unknown size on known days add."""
-    changed = np.zeros((len(known), len(series.ages)))
-    for row, day in enumerate(known):
-        changed[row, day:] = WIDE * series.information[day:]
-    covariance: Floats = changed.T @ changed
-    return covariance

@@ -10,12 +10,11 @@ from calibrank.anchoring import anchor, to_base_rate, undo_undersampling
 from calibrank.composition import refusal
 from calibrank.curves import Calibrator
 from calibrank.errors import DataError
-from calibrank.maps import CalibrationMap, FitRecord, LevelTerm, PositionTerm, SmoothTerm
+from calibrank.maps import CalibrationMap, FitRecord, PositionTerm, SmoothTerm
 from calibrank.maps.calibration_map import require_map
 from calibrank.model import Model
-from calibrank.monitor.day import MOST_SEGMENTS, Day, LevelRows, digest_of_map, level_alone
-from calibrank.monitor.windows import proportional
-from calibrank.registry import CALIBRATORS, parse_model
+from calibrank.monitor.day import MOST_SEGMENTS, Day, LevelRows, proportional
+from calibrank.registry import parse_model
 from calibrank.summary import Summary
 from calibrank.terms import Group, Level
 
@@ -23,23 +22,21 @@ from calibrank.terms import Group, Level
 _POPULATION = 200_000
 
 
-def refit(
-    fitted: CalibrationMap, window: Day, calibrator: Calibrator | None = None
-) -> CalibrationMap:
+def refit(fitted: CalibrationMap, window: Day) -> CalibrationMap:
     """Make a new map from the labels of a window of days, as the deployed one was made.
 
-    Its curve and level are fitted to these labels, by the recipe in its record or with another
-    calibrator. Then, if the deployed map was moved to a known rate, so is the new one; if it was
-    corrected for sampled negatives, so is the new one. A map that was anchored is anchored again:
-    what is deployed is the start, and the labels of the days are those that it is anchored on.
+    Its curve and level are fitted to these labels, by the recipe in its record. Then, if the
+    deployed map was moved to a known rate, so is the new one; if it was corrected for sampled
+    negatives, so is the new one. A map that was anchored is anchored again: what is deployed is the
+    start, and the labels of the days are those that it is anchored on.
 
     >>> from calibrank import Platt
     >>> fitted = Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
     >>> day = Day.of(fitted, [0.0, 1.0, 2.0, 3.0], [0, 0, 1, 0], date="2026-01-05")
-    >>> refit(fitted, day).record.previous_map == digest_of_map(fitted)
+    >>> refit(fitted, day).record.previous_map == fitted.digest
     True
     """
-    require_refittable(fitted, calibrator)
+    require_refittable(fitted)
     instance("window", window, Day, "Make one with window_of(days).")
     if window.labelled is None:
         raise DataError("a window to refit on", "hold labels", "none", "Add labelled days.")
@@ -47,12 +44,10 @@ def refit(
     if _is_anchored(fitted.record):
         refitted = _anchored_again(fitted, window)
     else:
-        curve = calibrator or _model_of(fitted.record)[0]
-        refitted = _fitted_again(fitted, curve, window)
-        refitted = _with_base_rate(refitted, fitted.record, window)
+        refitted = _with_base_rate(_fitted_again(fitted, window), fitted.record, window)
     record = replace(
         refitted.record,
-        previous_map=digest_of_map(fitted),
+        previous_map=fitted.digest,
         model_name=fitted.record.model_name,
         population=fitted.record.population,
         date=window.date,
@@ -60,25 +55,14 @@ def refit(
     return replace(refitted, record=record)
 
 
-def require_refittable(fitted: CalibrationMap, calibrator: Calibrator | None = None) -> None:
+def require_refittable(fitted: CalibrationMap) -> None:
     """Raise a `DataError` if days do not hold what a map was made from; it needs no days."""
     require_map(fitted)
-    if calibrator is not None:
-        instance("calibrator", calibrator, Calibrator, "E.g. Platt().")
     refused = _refused_part(fitted)
     if refused is not None:
         raise refusal(refused, "refit")
-    record = fitted.record
-    if not _is_anchored(record):
-        if calibrator is None:
-            _model_of(record)
-    elif calibrator is not None:
-        raise DataError(
-            "calibrator",
-            "be None for an anchored map, whose curve the labels change",
-            calibrator,
-            "Leave it out.",
-        )
+    if not _is_anchored(fitted.record):
+        _model_of(fitted.record)
 
 
 def _refused_part(fitted: CalibrationMap) -> str | None:
@@ -104,15 +88,14 @@ def _is_anchored(record: FitRecord) -> bool:
 
 def _model_of(record: FitRecord) -> tuple[Calibrator, Level | None]:
     """The calibrator of a map, and its level if it has one."""
-    # Maps of older versions have no recipe, and the name of a method without terms is one.
-    if record.recipe is None and record.method not in CALIBRATORS:
+    if record.recipe is None:
         raise DataError(
             "the map to refit",
             "say how it was fitted",
             f"the method {record.method!r} of an older version",
-            "Name a method.",
+            "Fit it again to the rows.",
         )
-    model = parse_model(record.recipe or record.method)
+    model = parse_model(record.recipe)
     if isinstance(model, Calibrator):
         return model, None
     if any(isinstance(term, Group) for term in model.terms):
@@ -153,23 +136,12 @@ def _labelled(window: Day) -> Summary:
     return instance("labels", window.by_score or window.labelled, Summary)
 
 
-def _fitted_again(fitted: CalibrationMap, curve: Calibrator, window: Day) -> CalibrationMap:
+def _fitted_again(fitted: CalibrationMap, window: Day) -> CalibrationMap:
+    curve, level = _model_of(fitted.record)
     refitted = curve.fit_summary(_labelled(window))
-    term = level_alone(fitted)
-    if term is None:
+    if level is None:
         return refitted
-    model = Model(curve, (_level_of(fitted.record, term),))
-    return model.fit_sums(refitted, window.by_segment[0])
-
-
-def _level_of(record: FitRecord, term: LevelTerm) -> Level:
-    """The level of the recipe; maps of older versions have none, but do have slopes or not."""
-    if record.recipe is not None:
-        level = _model_of(record)[1]
-        if level is not None:
-            return level
-    has_slopes = any(slope != 1 for slope in term.slopes)
-    return Level(*term.columns, slopes=None if has_slopes else False)
+    return Model(curve, (level,)).fit_sums(refitted, window.by_segment[0])
 
 
 def _with_base_rate(refitted: CalibrationMap, record: FitRecord, window: Day) -> CalibrationMap:

@@ -12,12 +12,11 @@ import numpy.typing as npt
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap
 from calibrank.monitor.day import CLUSTERS, Day
-from calibrank.tabular.batch import Batch, to_arrow
-from calibrank.tabular.files import Progress
+from calibrank.tabular.arrow import as_segments, to_arrow
+from calibrank.tabular.files import Batch, Progress
 from calibrank.tabular.read import Table
 from calibrank.tabular.rows import Rows, buckets_of
 from calibrank.tabular.rules import Rules
-from calibrank.tabular.segment_codes import as_segments
 
 USER = "user"
 
@@ -50,8 +49,15 @@ def day_of_table(
                 )
                 for name, values in zip(fitted.level_columns, some.segments, strict=True):
                     columns[name] = as_segments(values)
-                about = (some.weights, clusters[chosen], date, columns)
-                part = Day.of_clusters(fitted, some.scores, labels, *about)
+                part = Day.of(
+                    fitted,
+                    some.scores,
+                    labels,
+                    date=date,
+                    weights=some.weights,
+                    columns=columns,
+                    clusters=clusters[chosen],
+                )
                 day = part if day is None else day + part
         first += len(rows)
     if day is None:

@@ -11,7 +11,7 @@ from calibrank._internal.arguments import real
 from calibrank._internal.logit import expit, logit
 from calibrank._internal.validation import Floats, Ids, Numbers, floats, require, row_numbers
 from calibrank.errors import DataError
-from calibrank.propensity.propensity import FittedPropensity, require_probability
+from calibrank.propensity.estimators import FittedPropensity
 from calibrank.tables import Frame, Interactions, as_interactions
 
 # Every pair is a row of the regression.
@@ -43,7 +43,7 @@ class Logistic:
     clip: float = 0.01
 
     def __post_init__(self) -> None:
-        require_probability("clip", self.clip)
+        real("clip", self.clip, "(0, 1]")
         ridge = real("ridge", self.ridge, "(0, 1e100]", "Features may be collinear.")
         object.__setattr__(self, "ridge", ridge)
 

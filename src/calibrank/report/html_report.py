@@ -1,14 +1,18 @@
-"""A report as one HTML page that can be saved or shown in a notebook."""
+"""A report as one self-contained HTML page that can be saved or shown in a notebook."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import html
+import json
+import math
 import platform
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,13 +21,40 @@ import numpy as np
 
 from calibrank._internal.atomic import write_atomic
 from calibrank._internal.validation import IdsLike, Numbers
-from calibrank.evidence import Evidence
+from calibrank.errors import DataError
+from calibrank.evidence import Labels
 from calibrank.maps import CalibrationMap
-from calibrank.report.page_data import page_data
-from calibrank.report.render import MONITOR_SCRIPTS, plain, render
 from calibrank.report.rows import ReportRows, rows_from_arrays
+from calibrank.report.sections import page_data
 
-_PACKAGES = ("numpy", "scipy", "pyarrow")
+_SHARED_SCRIPTS = ("dom.js", "metrics.js", "charts.js", "layout.js")
+
+REPORT_SCRIPTS = (
+    *_SHARED_SCRIPTS,
+    "headline.js",
+    "reliability.js",
+    "scores.js",
+    "metric_table.js",
+    "segments.js",
+    "report_start.js",
+)
+MONITOR_SCRIPTS = (*_SHARED_SCRIPTS, "monitor.js", "monitor_start.js")
+
+# Inside a script element the first three could end it or start a comment; the last two end a line
+# of code in old JavaScript engines.
+_ESCAPES = {
+    "<": "\\u003c",
+    ">": "\\u003e",
+    "&": "\\u0026",
+    "\u2028": "\\u2028",
+    "\u2029": "\\u2029",
+}
+
+# Seven digits are more than the page shows, and halve the size of the data.
+_SIGNIFICANT_DIGITS = 7
+
+# Above this a float is not written as a whole number: JavaScript would lose digits.
+_LARGEST_WHOLE = 1e15
 
 
 def fingerprint_files(files: Sequence[Path]) -> str:
@@ -36,33 +67,11 @@ def fingerprint_files(files: Sequence[Path]) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def fingerprint_rows(rows: ReportRows) -> str:
-    """Hash the scores and the evidence, for data that come from no file."""
-    digest = hashlib.sha256()
-    for column in (rows.scores, rows.evidence.positive, rows.evidence.total):
-        digest.update(np.ascontiguousarray(column).tobytes())
-    return f"sha256:{digest.hexdigest()}"
-
-
 def versions() -> dict[str, str]:
-    """Return the versions of calibrank, Python and the packages that compute the numbers."""
+    """Return the versions of what computes the numbers."""
     from calibrank import __version__  # noqa: PLC0415  (at the top it would be a circular import)
 
-    found = {"calibrank": __version__, "Python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-_EVIDENCE_DESCRIPTIONS = {
-    "naive": "labels used as they are",
-    "ips": "labels divided by propensities (inverse propensity)",
-    "impressions": "impressions divided by the policy's propensities",
-    "positive_ips": "positives reweighted by propensity",
-}
+    return {"calibrank": __version__, "Python": platform.python_version(), "numpy": np.__version__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +98,20 @@ class Report:
 
 
 def report(
-    fitted: CalibrationMap | None,
+    fitted: CalibrationMap,
     scores: Numbers,
-    labels: Numbers | Evidence,
+    labels: Labels,
     columns: Any = None,
     *,
     users: IdsLike | None = None,
     items: IdsLike | None = None,
-    propensity: Numbers | None = None,
     name: str = "arrays in memory",
 ) -> Report:
     """Evaluate a map on scores and labels and return the result as one page.
 
-    Without a map, a Gaussian one is fitted and cross-validated. `labels` are 0 or 1, or evidence
-    such as `ips(labels, propensity)`. `columns` is a mapping or a dataframe with the columns of the
-    map's terms and any others to show calibration by. With `users`, intervals account for the
-    dependence of a user's rows, and the page shows lists.
+    `labels` are 0 or 1, or evidence such as `ips(labels, propensity)`. `columns` is a mapping or a
+    dataframe with the columns of the map's terms and any others to show calibration by. With
+    `users`, intervals account for the dependence of a user's rows.
 
     >>> import numpy as np
     >>> from calibrank import Platt
@@ -115,43 +122,31 @@ def report(
     >>> made.headline.startswith("The probabilities are off by")
     True
     """
+    levels = fitted.level_columns
     rows = rows_from_arrays(
-        scores,
-        labels,
-        users=users,
-        items=items,
-        propensity=propensity,
-        columns=columns,
-        levels=() if fitted is None else fitted.level_columns,
+        scores, labels, users=users, items=items, columns=columns, levels=levels
     )
-    command = "calibrank.report.report(...)"
-    return report_on_rows(rows, fitted, name, fingerprint_rows(rows), command)
+    return report_on_rows(rows, fitted, {"source": name, "command": "calibrank.report.report(...)"})
 
 
-def report_on_rows(
-    rows: ReportRows, fitted: CalibrationMap | None, source: str, fingerprint: str, command: str
-) -> Report:
-    """Make the report of rows that are read already; the other arguments are its provenance."""
-    evidence = _EVIDENCE_DESCRIPTIONS.get(rows.evidence.kind, rows.evidence.kind)
-    if rows.estimated_propensity:
-        evidence += ", propensities estimated from popularity"
+def report_on_rows(rows: ReportRows, fitted: CalibrationMap, source: dict[str, str]) -> Report:
+    """Make the report of rows that are read already; `source` says where they come from."""
+    if len(rows) < 2:
+        raise DataError("the table", "hold at least 2 rows for a report", len(rows))
     about = {
-        "source": source,
-        "fingerprint": fingerprint,
+        **source,
         "rows": rows.rows_in_table,
         "users": None if rows.users is None else len(rows.users.names),
         "items": None if rows.items is None else len(rows.items.names),
-        "evidence": evidence,
         "versions": versions(),
         "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "command": command,
     }
-    data = page_data(rows, fitted, about)
+    data = {"provenance": about, **page_data(rows, fitted)}
     headline = data["headline"]
     title = f"{headline['verdict']['error']} {headline['verdict']['title']}"
-    sentence = headline["sentences"][0]["text"].removesuffix(".")
-    base_rate = headline["base_rate_source"]["text"]
-    page = render(f"Calibration report: {source}", f"{title} {sentence}. {base_rate}", data)
+    sentence = headline["sentences"][0]["text"]
+    summary = f"{title} {sentence}. {headline['base_rate_source']['text']}"
+    page = render(f"Calibration report: {source['source']}", summary, data)
     return Report(title, page, plain(data))
 
 
@@ -163,3 +158,78 @@ def monitor_report(status: dict[str, Any], source: str, command: str) -> Report:
     headline = status["headline"]
     page = render(f"Monitor: {source}", headline, data, MONITOR_SCRIPTS)
     return Report(headline, page, plain(data))
+
+
+def render(
+    title: str, summary: str, data: dict[str, Any], scripts: Sequence[str] = REPORT_SCRIPTS
+) -> str:
+    """Render the page; a reader without JavaScript sees the `summary`."""
+    style = _resource("style.css")
+    code = "\n".join(_resource(name) for name in scripts)
+    script = f'"use strict";\n(() => {{\n{code}\n}})();\n'
+    parts = {
+        "policy": _content_security_policy(script, style),
+        "title": html.escape(title),
+        "summary": html.escape(summary),
+        "style": style,
+        "script": script,
+        "data": embed(data),
+    }
+    # One pass, so that a name in the data that looks like a placeholder stays as it is.
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _resource("page.html"))
+
+
+def embed(data: Any) -> str:
+    r"""Serialize data as JSON that cannot break out of its script element.
+
+    >>> embed({"name": "</script>"})
+    '{"name":"\\u003c/script\\u003e"}'
+    """
+    text = json.dumps(plain(data), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    for character, escaped in _ESCAPES.items():
+        text = text.replace(character, escaped)
+    # A lone surrogate has no UTF-8 encoding; it is replaced rather than failing the report.
+    return text.encode("utf-8", "replace").decode()
+
+
+def plain(value: Any) -> Any:
+    """Convert to types that JSON has: arrays to lists, NaN and infinity to null.
+
+    >>> plain({"a": np.array([1 / 3, np.nan]), "b": np.int64(2)})
+    {'a': [0.3333333, None], 'b': 2}
+    """
+    if isinstance(value, dict):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, float):
+        return value
+    if not math.isfinite(value):
+        return None
+    if value.is_integer() and abs(value) < _LARGEST_WHOLE:
+        return int(value)
+    return float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
+
+
+def _content_security_policy(script: str, style: str) -> str:
+    """Allow only this script and this style, by hash, and no requests."""
+    rules = (
+        "default-src 'none'",
+        f"script-src 'sha256-{_hash(script)}'",
+        f"style-src 'sha256-{_hash(style)}'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    )
+    return html.escape("; ".join(rules))
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _resource(name: str) -> str:
+    return (files("calibrank.report") / "page" / name).read_text(encoding="utf-8")

@@ -14,15 +14,14 @@ from calibrank.errors import DataError
 from calibrank.evidence import make_evidence
 from calibrank.maps import CalibrationMap
 from calibrank.metrics.clustered_bootstrap import Codes
-from calibrank.report.rows import MISSING, MOST_CATEGORIES, Categorical, ReportRows, segment_column
-from calibrank.tabular.batch import IdNumbers
+from calibrank.report.rows import Categorical, ReportRows, segment_column
+from calibrank.tabular.arrow import join_segments
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY
-from calibrank.tabular.propensity import POPULARITY, exposure_of
-from calibrank.tabular.read import Progress, Table, indices_of
-from calibrank.tabular.rows import Rows, buckets_of, rows_of
+from calibrank.tabular.files import Progress
+from calibrank.tabular.read import Table
+from calibrank.tabular.rows import POPULARITY, Rows, buckets_of, exposure_of, rows_of
 from calibrank.tabular.rules import Rules
-from calibrank.tabular.segment_codes import join_segments
 
 # Users are sampled by hash bucket; halving the buckets 16 times leaves one in 65,536 users.
 _BUCKETS = 2**16
@@ -91,7 +90,8 @@ class _UserSample:
         users = None if columns.user is None else _categorical([rows.users for rows in batches])
         segments: dict[str, Categorical | Floats] = {}
         for position, name in enumerate(columns.others):
-            segments[name] = _segment(name, [rows.others[position] for rows in batches])
+            values = _array([rows.others[position] for rows in batches])
+            segments[name] = segment_column(name, values, len(joined))
         used = _columns(columns, batches)
         propensity = joined.propensity
         if columns.needs_popularity:
@@ -100,7 +100,6 @@ class _UserSample:
             segments[name] = segment_column(name, values, len(joined))
         return ReportRows(
             scores=joined.scores.astype(np.float64),
-            labels=labels,
             evidence=make_evidence(columns.evidence, labels, propensity, joined.weights),
             users=users,
             items=items,
@@ -122,28 +121,16 @@ def _columns(columns: Columns, batches: list[Rows]) -> dict[str, Encoded | Float
 
 
 def _categorical(chunks: list[Any]) -> Categorical:
-    numbers = IdNumbers()
-    codes = np.concatenate([numbers.of(ids) for ids in chunks])
-    return Categorical(codes, numbers.names.to_pylist())
+    joined = join_segments(chunks)
+    return Categorical(joined.codes.astype(np.intp), [str(value) for value in joined.values])
 
 
-def _same_type(chunks: list[Any]) -> list[Any]:
-    """Columns of one type: numbers if all are, otherwise text."""
+def _array(chunks: list[Any]) -> Any:
+    """Chunks as one column: of numbers if all are, of their one type, or of text."""
     types = {chunk.type for chunk in chunks}
-    if len(types) == 1:
-        return chunks
-    is_numeric = all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in types)
-    return [chunk.cast(pa.float64() if is_numeric else pa.large_string()) for chunk in chunks]
-
-
-def _segment(name: str, chunks: list[Any]) -> Categorical | Floats:
-    values = pa.chunked_array(_same_type(chunks))
-    if pa.types.is_floating(values.type) or pa.types.is_integer(values.type):
-        numbers = np.array(values.cast(pa.float64()).fill_null(np.nan).to_pylist())
-        if len(np.unique(numbers[~np.isnan(numbers)])) > MOST_CATEGORIES:
-            return numbers
-    encoded = values.combine_chunks().dictionary_encode(null_encoding="encode")
-    distinct = encoded.dictionary.to_pylist()
-    names = [MISSING if value is None else str(value) for value in distinct]
-    texts = np.array(names, dtype=np.str_)[indices_of(encoded)]
-    return segment_column(name, texts, len(values))
+    is_number = all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in types)
+    if len(types) > 1:
+        chunks = [chunk.cast(pa.float64() if is_number else pa.large_string()) for chunk in chunks]
+    values = pa.chunked_array(chunks)
+    # Arrow's nulls are NaN among numbers and None among others; both are missing values.
+    return values.to_numpy() if is_number else np.array(values.to_pylist(), dtype=object)

@@ -1,4 +1,4 @@
-"""The rows a report is computed from: scores, evidence, users, items, folds and clusters."""
+"""The rows a report is computed from: scores, evidence, users, items and clusters."""
 
 from __future__ import annotations
 
@@ -9,25 +9,12 @@ from typing import Any
 import numpy as np
 
 from calibrank._internal.segment_keys import Encoded, columns_by_name, encode
-from calibrank._internal.validation import (
-    Floats,
-    IdsLike,
-    Numbers,
-    column,
-    ids,
-    is_missing,
-    score_column,
-    wrong_length,
-)
+from calibrank._internal.validation import Floats, IdsLike, Numbers, ids, is_missing, score_column
 from calibrank.errors import DataError
-from calibrank.evidence import Evidence, ips, naive
+from calibrank.evidence import Evidence, Labels, as_evidence
 from calibrank.maps import CalibrationMap
 from calibrank.metrics.clustered_bootstrap import CLUSTERS, Codes
-from calibrank.summary import Summary
 from calibrank.tables import hash_partitions
-
-# The usual compromise: each fit sees 80% of the users, and there are only five fits per method.
-FOLDS = 5
 
 MOST_CATEGORIES = 12
 """A numeric segment column with more distinct values is binned; others are shown value by value."""
@@ -58,7 +45,6 @@ class ReportRows:
     """Validated rows of one table, in memory; `rows_in_table` is larger if they are a sample."""
 
     scores: Floats
-    labels: Floats
     evidence: Evidence
     users: Categorical | None
     items: Categorical | None
@@ -69,23 +55,14 @@ class ReportRows:
     rows_in_table: int
     estimated_propensity: bool = False
     """Whether propensities were estimated from the popularity of items."""
-    folds: Codes = field(init=False)
-    """The cross-validation fold of each row, by user."""
     clusters: Codes = field(init=False)
     """The cluster of users that each row is resampled with."""
 
     def __post_init__(self) -> None:
-        rows = len(self.scores)
-        object.__setattr__(self, "folds", _partition(self.users, rows, FOLDS))
-        object.__setattr__(self, "clusters", _partition(self.users, rows, CLUSTERS))
+        object.__setattr__(self, "clusters", self.partition(CLUSTERS))
 
     def __len__(self) -> int:
         return len(self.scores)
-
-    @property
-    def is_sample(self) -> bool:
-        """Whether the table has rows that are not here."""
-        return self.rows_in_table > len(self)
 
     @property
     def base_rate_identified(self) -> bool:
@@ -100,30 +77,23 @@ class ReportRows:
         """Probabilities of all rows, with the columns that the map needs."""
         return fitted.predict(self.scores, self.columns)
 
-    def fold_summaries(self) -> list[Summary]:
-        """Summarize each fold."""
-        summaries = []
-        for fold in range(int(self.folds.max()) + 1):
-            mask = self.folds == fold
-            summaries.append(Summary.of(self.scores[mask], self.evidence.rows(mask)))
-        return summaries
-
-    def held_out(self, maps: Sequence[CalibrationMap]) -> Floats:
-        """Predict each row with the map of its fold, which was fitted on the other folds."""
-        result = np.empty(len(self))
-        for fold, fitted in enumerate(maps):
-            mask = self.folds == fold
-            result[mask] = fitted.predict(self.scores[mask])
-        return result
+    def partition(self, most: int) -> Codes:
+        """Assign rows to at most `most` nonempty partitions, by a hash of the user if possible."""
+        if self.users is not None:
+            hashed = hash_partitions(self.users.names, most)
+            nonempty, compact = np.unique(hashed, return_inverse=True)
+            if len(nonempty) > 1:
+                return compact.astype(np.intp)[self.users.codes]
+        # Without at least two partitions of users, rows are treated as independent.
+        return np.arange(len(self), dtype=np.intp) % min(most, len(self))
 
 
 def rows_from_arrays(
     scores: Numbers,
-    labels: Numbers | Evidence,
+    labels: Labels,
     *,
     users: IdsLike | None = None,
     items: IdsLike | None = None,
-    propensity: Numbers | None = None,
     columns: Any = None,
     levels: Collection[str] = (),
 ) -> ReportRows:
@@ -136,7 +106,7 @@ def rows_from_arrays(
     """
     scores = score_column(scores)[0].astype(np.float64)
     rows = len(scores)
-    binary, evidence = _labels_and_evidence(labels, propensity, rows)
+    evidence = as_evidence(labels, rows)
     given = {} if columns is None else columns_by_name("columns", columns)
     segments = {}
     for name, values in given.items():
@@ -145,7 +115,6 @@ def rows_from_arrays(
         segments[name] = segment_column(name, given[name], rows)
     return ReportRows(
         scores=scores,
-        labels=binary,
         evidence=evidence,
         users=None if users is None else Categorical.of("users", users, rows),
         items=None if items is None else Categorical.of("items", items, rows),
@@ -153,26 +122,6 @@ def rows_from_arrays(
         columns=given,
         rows_in_table=rows,
     )
-
-
-def _labels_and_evidence(
-    labels: Numbers | Evidence, propensity: Numbers | None, rows: int
-) -> tuple[Floats, Evidence]:
-    """Return labels of 0 and 1, for display and counting, and the evidence they stand for."""
-    if not isinstance(labels, Evidence):
-        binary = column("labels", labels, rows)
-        return binary, naive(binary) if propensity is None else ips(binary, propensity)
-    if propensity is not None:
-        raise DataError(
-            "propensity",
-            "not be given together with evidence",
-            "both",
-            "Evidence contains it already: leave it out.",
-        )
-    if len(labels) != rows:
-        raise wrong_length("labels", len(labels), rows)
-    # Evidence has no labels of its own; any positive mass comes from a positive label.
-    return (labels.positive > 0).astype(np.float64), labels
 
 
 def segment_column(name: str, values: Any, rows: int) -> Categorical | Floats:
@@ -197,14 +146,3 @@ def _category_name(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _partition(users: Categorical | None, rows: int, most: int) -> Codes:
-    """Assign rows to at most `most` nonempty partitions, by a hash of the user if possible."""
-    if users is not None:
-        hashed = hash_partitions(users.names, most)
-        nonempty, compact = np.unique(hashed, return_inverse=True)
-        if len(nonempty) > 1:
-            return compact.astype(np.intp)[users.codes]
-    # Without at least two partitions of users, rows are treated as independent.
-    return np.arange(rows, dtype=np.intp) % min(most, rows)

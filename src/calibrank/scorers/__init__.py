@@ -1,6 +1,6 @@
-"""Trained models as numpy arrays: score pairs, recommend, save and load, all without torch."""
+"""Trained models as numpy arrays: score pairs, save and load, all without torch."""
 
 from calibrank.scorers.saved import SavedModel
-from calibrank.scorers.scorer import Distance, Factors, InnerProduct, NeuMF, Scorer
+from calibrank.scorers.scorer import Distance, Factors, InnerProduct, NeuMF
 
-__all__ = ["Distance", "Factors", "InnerProduct", "NeuMF", "SavedModel", "Scorer"]
+__all__ = ["Distance", "Factors", "InnerProduct", "NeuMF", "SavedModel"]

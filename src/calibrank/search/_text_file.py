@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import codecs
 import gzip
 import io
 import zlib
 from pathlib import Path
 
 from calibrank.errors import DataError
+from calibrank.tabular.csv_files import not_utf8
 
 # Fifty million lines of a run: more than fit into memory as Python's objects.
 _LARGEST_TEXT = 2**31
@@ -18,14 +18,8 @@ _LARGEST_TEXT = 2**31
 _LARGEST_RATIO = 30
 _SMALL_TEXT = 2**26
 
-# How files start.
+# How packed files start.
 _GZIP = b"\x1f\x8b"
-_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-
-
-def lines_of(file: Path) -> list[str]:
-    """The lines of a text file, without the line ends of Unix or Windows."""
-    return [line.removesuffix("\r") for line in text_of(file).split("\n")]
 
 
 def text_of(file: Path) -> str:
@@ -37,18 +31,13 @@ def text_of(file: Path) -> str:
         raise DataError(
             file, "be text, or have a name that ends in .gz", "text packed by gzip", "Rename it."
         )
-    # Without a mark, text that starts with an ASCII character has a zero in its first two bytes.
-    if content.startswith(_UTF16_MARKS) or b"\0" in content[:2]:
+    # UTF-16 without a mark: an ASCII character has a zero in its two bytes.
+    if b"\0" in content[:2]:
         raise DataError(file, "be UTF-8 text", "UTF-16", "Convert it: iconv -f utf16 -t utf8.")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(
-            file,
-            "be UTF-8 text",
-            f"another byte at {error.start:,}",
-            "Convert it: iconv -f latin1 -t utf8.",
-        ) from None
+        raise not_utf8(file, f"another byte at {error.start:,}") from None
 
 
 def is_compressed(file: Path) -> bool:
@@ -62,14 +51,9 @@ def _decompressed(file: Path, content: bytes) -> bytes:
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
             unpacked = packed.read(largest + 1)
-    except EOFError:
-        raise DataError(
-            file, "be a complete file", "one that ends too early", "Copy it again."
-        ) from None
-    except (OSError, zlib.error) as error:
-        raise DataError(
-            file, "be compressed by gzip", error, "Rename it, or pack it again."
-        ) from None
+    except (EOFError, OSError, zlib.error) as error:
+        rule = "be a complete file that gzip packed"
+        raise DataError(file, rule, error, "Copy or pack it again.") from None
     if len(unpacked) > largest:
         raise DataError(
             file,

@@ -1,4 +1,4 @@
-"""What a map is worth on queries that were held out: losses, the gain over a constant, the ECE.
+"""Maps for new queries: what they are worth on queries that were held out, and thresholds.
 
 The probabilities of a query come from a map that was fitted on other queries, and so does the
 constant that it is compared with.
@@ -7,12 +7,13 @@ constant that it is compared with.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from calibrank._internal.arguments import instance, listed, seeded, whole
-from calibrank._internal.logit import expit, logit
+from calibrank._internal.arguments import listed, real, seeded, shown, whole
 from calibrank._internal.validation import (
     Floats,
     Ids,
@@ -23,15 +24,14 @@ from calibrank._internal.validation import (
     probability_column,
 )
 from calibrank.curves import Auto
-from calibrank.errors import FitError, FlatMapWarning
-from calibrank.evidence import Evidence, Labels
+from calibrank.errors import DataError, FitError, FlatMapWarning
+from calibrank.evidence import Labels
 from calibrank.maps import CalibrationMap
-from calibrank.metrics import ECE, DebiasedECE, Estimate, LogLoss, bootstrap
+from calibrank.metrics import Estimate, LogLoss
 from calibrank.metrics.clustered_bootstrap import RESAMPLES, draw_matrix
-from calibrank.search.judged import Judged
+from calibrank.search.judged import Judged, require_judged, require_queries
 from calibrank.tables import hash_partitions
 from calibrank.terms import Group
-from calibrank.terms._mixed_model import fit_mixed_model, integrated
 from calibrank.terms.group import GroupFit
 
 LOSS, CONSTANT_LOSS, GAIN = "LogLoss", "ConstantLogLoss", "LogLossGain"
@@ -45,12 +45,21 @@ FEWEST_QUERIES = GroupFit(()).fewest_groups
 # product of the two is limited.
 _MOST_LOSS_FOLDS = 25
 _FOLDS_TIMES_QUERIES = 1250
-_CHANCE_DRAWS = 400
-# Probabilities closer to 0 or 1 have no finite log odds to draw labels from.
-_SMALLEST = 1e-9
 _MOST_FOLDS = 1000
-_MOST_DRAWS = 10**6
 _MOST_QUERIES = 10**9
+
+Aim: TypeAlias = Literal["precision", "recall"]
+
+# A precision over fewer documents or queries than this says little, whatever its value: intervals
+# resample queries.
+_FEWEST_DOCUMENTS = 10
+_FEWEST_QUERIES = 5
+# Cuts that are compared where a wanted precision cannot be had: by rank, and at these quantiles of
+# the probabilities.
+_RANKS = (1, 2, 3, 5, 10)
+_LEVELS = np.linspace(0, 1, 41)[1:-1]
+# Fractions of queries to answer.
+_SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)
 
 
 def held_out_probabilities(
@@ -62,7 +71,7 @@ def held_out_probabilities(
     """
     require_judged(judged)
     fold_of_row = query_folds(judged.queries, folds)
-    _require_queries(judged, _fewest_queries(folds))
+    require_queries(judged, _fewest_queries(folds))
     _require_both_classes(judged, fold_of_row)
     probabilities = np.empty(len(judged))
     for fold in range(int(fold_of_row.max()) + 1):
@@ -83,21 +92,6 @@ def held_out_probabilities(
 def fit_for_new_queries(scores: Numbers, labels: Labels, queries: Ids) -> CalibrationMap:
     """A map for queries never seen, whose levels differ."""
     return (Auto() + Group("query")).fit(scores, labels, {"query": queries})
-
-
-def require_judged(judged: object) -> None:
-    """Check that an argument is what `judged_rows` returns."""
-    instance("judged", judged, Judged, "Make it with judged_rows(...).")
-
-
-def _require_queries(judged: Judged, fewest: int) -> None:
-    if judged.n_queries < fewest:
-        raise FitError(
-            "the run",
-            f"have {fewest} or more queries with judged documents to hold some out",
-            judged.n_queries,
-            "Judge documents of more queries.",
-        )
 
 
 def _require_both_classes(judged: Judged, fold_of_row: Indices) -> None:
@@ -143,13 +137,12 @@ def _fewest_queries(folds: int) -> int:
 def held_out_constant(judged: Judged, folds: int = FOLDS) -> Floats:
     """The rate of relevant documents without each query's fold: what a map must be better than."""
     require_judged(judged)
-    _require_queries(judged, 2)
+    require_queries(judged, 2)
     fold_of_row = query_folds(judged.queries, folds)
     positive = add_up(fold_of_row, judged.evidence.positive)
     total = add_up(fold_of_row, judged.evidence.total)
     rates = (positive.sum() - positive) / (total.sum() - total)
-    by_row: Floats = rates[fold_of_row]
-    return by_row
+    return rates[fold_of_row]
 
 
 def query_folds(queries: Ids, folds: int = FOLDS) -> Indices:
@@ -195,69 +188,6 @@ def held_out_losses(
     return {name: ratio(add_up(query, each), mass, draws) for name, each in sums.items()}
 
 
-def held_out_errors(judged: Judged, probabilities: Numbers) -> dict[str, Estimate]:
-    """The ECE, and the ECE without the part that chance adds.
-
-    The interval of the debiased one is by query. A plain ECE is above 0 for calibrated
-    probabilities too, so its resamples lie above it and an interval of them says nothing: in its
-    place are the ends between which 95% of the ECEs would lie if these probabilities were right.
-    """
-    require_judged(judged)
-    probabilities = probability_column(probabilities, len(judged))
-    ece = ECE()(probabilities, judged.evidence)
-    low, high = np.quantile(chance_eces(judged, probabilities), [0.025, 0.975]).tolist()
-    debiased = bootstrap(DebiasedECE(), probabilities, judged.evidence, judged.queries)
-    return {ECE().name: Estimate(ece, low, high), DebiasedECE().name: debiased}
-
-
-def chance_eces(
-    judged: Judged,
-    probabilities: Numbers,
-    draws: int = _CHANCE_DRAWS,
-    seed: int | np.random.Generator = 0,
-) -> Floats:
-    """ECEs of labels drawn from the probabilities, with levels per query as variable as the data's.
-
-    This is what a map that is right would show on so many queries and documents.
-    """
-    require_judged(judged)
-    probabilities = probability_column(probabilities, len(judged))
-    draws = whole("draws", draws, 1, _MOST_DRAWS)
-    evidence = judged.evidence
-    eces = []
-    for drawn in drawn_labels(judged, probabilities, draws, seeded(seed)):
-        labels = Evidence.trusted(evidence.total * drawn, evidence.total, evidence.kind)
-        eces.append(ECE()(probabilities, labels))
-    return np.array(eces)
-
-
-def drawn_labels(
-    judged: Judged, probabilities: Floats, draws: int, rng: np.random.Generator
-) -> Iterator[Mask]:
-    """Labels as they would be if the probabilities were right, query by query."""
-    evidence = judged.evidence
-    names, query = np.unique(judged.queries, return_inverse=True)
-    log_odds = logit(np.clip(probabilities, _SMALLEST, 1 - _SMALLEST))
-    model = fit_mixed_model(log_odds, evidence.positive, evidence.total, query)
-    typical = typical_log_odds(probabilities, model.spread)
-    for _ in range(draws):
-        level = rng.normal(0, model.spread, len(names))[query]
-        yield rng.random(len(query)) < expit(typical + level)
-
-
-def typical_log_odds(probabilities: Floats, spread: float) -> Floats:
-    """The log odds of a typical query that give these probabilities with levels integrated out.
-
-    >>> typical = typical_log_odds(np.array([0.2, 0.5, 0.9]), 1.5)
-    >>> integrated(typical, 1.5).round(3)
-    array([0.2, 0.5, 0.9])
-    """
-    # Levels flatten a curve by the factor 1 / sqrt(1 + spread^2 / 2.9) or so, 20 log odds to 200.
-    grid = np.linspace(-200, 200, 8001)
-    found: Floats = np.interp(probabilities, integrated(grid, spread), grid)
-    return found
-
-
 def ratio(above: Floats, below: Floats, draws: Floats) -> Estimate:
     """A ratio of sums over queries, with its 95% percentile interval over resampled queries."""
     if below.sum() == 0:
@@ -267,3 +197,162 @@ def ratio(above: Floats, below: Floats, draws: Floats) -> Estimate:
     ratios = (draws @ above)[drawn] / denominators[drawn]
     low, high = np.quantile(ratios, [0.025, 0.975]).tolist()
     return Estimate(float(above.sum() / below.sum()), low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A threshold on the probability, and what it does on queries that were held out."""
+
+    aim: Aim
+    wanted: float
+    threshold: float | None
+    """The lowest probability to return; None where no threshold reaches the aim."""
+    precision: Estimate
+    recall: Estimate
+    answered: Estimate
+    """The fraction of queries for which some document reaches the threshold."""
+    kept: int
+    """The number of judged documents that reach it."""
+    top_k: int | None = None
+    """How many documents of each query are considered, the first ones; None for all."""
+
+
+class Reachable(NamedTuple):
+    """The precision that can be had: by the rank alone, by the probability alone, by both."""
+
+    by_rank: Cut
+    by_probability: Cut
+    by_both: Cut
+    curve: tuple[Cut, ...]
+    """The most precise cut for each of some fractions of queries to answer, the fewest first."""
+
+
+def fit_judged(judged: Judged) -> CalibrationMap:
+    """Fit a map for new queries on judged documents; its record says which documents it is for."""
+    require_judged(judged)
+    require_queries(judged, FEWEST_QUERIES)
+    fitted = fit_for_new_queries(judged.scores, judged.evidence, judged.queries)
+    record = replace(fitted.record, population=judged.recorded_population)
+    return replace(fitted, record=record)
+
+
+def choose_cut(judged: Judged, probabilities: Floats, aim: Aim, wanted: float) -> Cut:
+    """The threshold that reaches a precision with most recall, or a recall with most precision.
+
+    Intervals are by query: queries are resampled, not documents. The threshold is chosen on the
+    queries that it is evaluated on, so on new ones precision is below the wanted one about as often
+    as above it; the lower end of its interval is what to count on.
+
+    >>> rng = np.random.default_rng(0)
+    >>> queries = np.repeat(np.arange(100), 20)
+    >>> truth = rng.random(2000)
+    >>> labels = (rng.random(2000) < truth).astype(float)
+    >>> from calibrank import impressions
+    >>> judged = Judged(queries, queries, truth, labels, impressions(labels), "all")
+    >>> cut = choose_cut(judged, truth, "precision", 0.8)
+    >>> 0.5 < cut.threshold < 0.7
+    True
+    """
+    if not isinstance(aim, str) or aim not in ("precision", "recall"):
+        raise DataError("aim", "be precision or recall", shown(aim))
+    real(f"the wanted {aim}", wanted, "(0, 1]")
+    require_judged(judged)
+    probabilities = probability_column(probabilities, len(judged))
+    threshold = _threshold(judged, probabilities, aim, wanted)
+    kept = probabilities >= (np.inf if threshold is None else threshold)
+    return _cut(judged, kept, (aim, wanted), threshold, None)
+
+
+def reachable_cuts(judged: Judged, probabilities: Floats, wanted: float) -> Reachable:
+    """The precision that can be had where no threshold reaches the wanted one.
+
+    Cuts are by the rank in the query (the first 1, 2, 3, 5 or 10 documents), by the probability,
+    and by both. Each is the one whose precision is highest at the lower end of its interval, and
+    was chosen among many on these queries: on new ones expect the lower end.
+
+    >>> rng = np.random.default_rng(0)
+    >>> queries, truth = np.repeat(np.arange(100), 20), 0.6 * rng.random(2000)
+    >>> labels = (rng.random(2000) < truth).astype(float)
+    >>> from calibrank import impressions
+    >>> judged = Judged(queries, np.arange(2000), truth, labels, impressions(labels), "all")
+    >>> found = reachable_cuts(judged, truth, 0.9)
+    >>> found.by_rank.top_k, 0.5 < found.by_both.precision.value < 0.7
+    (1, True)
+    """
+    real("the wanted precision", wanted, "(0, 1]")
+    require_judged(judged)
+    probabilities = probability_column(probabilities, len(judged))
+    levels = np.unique(np.quantile(probabilities, _LEVELS, method="higher")).tolist()
+    ranks = judged.ranks
+    cuts = []
+    for top_k in (*_RANKS, None):
+        first = ranks <= (np.inf if top_k is None else top_k)
+        for threshold in (0.0, *levels):
+            kept = first & (probabilities >= threshold)
+            answered = len(np.unique(judged.queries[kept]))
+            if kept.sum() >= _FEWEST_DOCUMENTS and answered >= _FEWEST_QUERIES:
+                cuts.append(_cut(judged, kept, ("precision", wanted), threshold, top_k))
+    if not cuts:
+        rule = f"have {_FEWEST_DOCUMENTS} judged documents in {_FEWEST_QUERIES} queries"
+        raise FitError("the run", rule, f"{len(judged)} in {judged.n_queries}", "Judge more.")
+
+    def lower_end(cut: Cut) -> float:
+        # Wilson's, as if each answered query were one trial: resampling sees no variance where all
+        # that is kept is relevant.
+        trials = 1.96**2 / (cut.answered.value * judged.n_queries)
+        rate = cut.precision.value
+        half_width = np.sqrt(trials * (rate * (1 - rate) + trials / 4))
+        return float((rate + trials / 2 - half_width) / (1 + trials))
+
+    curve = []
+    for share in _SHARES:
+        enough = [cut for cut in cuts if cut.answered.value >= share]
+        if enough:
+            curve.append(max(enough, key=lambda cut: cut.precision.value))
+    return Reachable(
+        max([cut for cut in cuts if cut.threshold == 0], key=lower_end),
+        max([cut for cut in cuts if cut.top_k is None], key=lower_end),
+        max(cuts, key=lower_end),
+        tuple(dict.fromkeys(curve)),
+    )
+
+
+def _cut(
+    judged: Judged, kept: Mask, goal: tuple[Aim, float], threshold: float | None, top_k: int | None
+) -> Cut:
+    """What a cut does on the judged documents, with intervals by query."""
+    draws = draw_matrix(judged.n_queries, RESAMPLES, seeded(0))
+    names, query = np.unique(judged.queries, return_inverse=True)
+    total = add_up(query, judged.evidence.total * kept, len(names))
+    found = add_up(query, judged.evidence.positive * kept, len(names))
+    relevant = add_up(query, judged.evidence.positive, len(names))
+    answered = np.isin(np.arange(len(names)), query[kept]).astype(np.float64)
+    return Cut(
+        *goal,
+        threshold,
+        precision=ratio(found, total, draws),
+        recall=ratio(found, relevant, draws),
+        answered=ratio(answered, np.ones(len(names)), draws),
+        kept=int(kept.sum()),
+        top_k=top_k,
+    )
+
+
+def _threshold(judged: Judged, probabilities: Floats, aim: Aim, wanted: float) -> float | None:
+    order = np.argsort(-probabilities, kind="stable")
+    ordered = probabilities[order]
+    kept = np.cumsum(judged.evidence.total[order])
+    relevant = np.cumsum(judged.evidence.positive[order])
+    # A threshold keeps all documents of its own probability: only the last of equals counts.
+    last = np.append(ordered[1:] != ordered[:-1], True)
+    if aim == "precision":
+        # The lowest threshold has most recall.
+        enough = np.arange(len(kept)) + 1 >= _FEWEST_DOCUMENTS
+        firsts = np.unique(judged.queries[order], return_index=True)[1]
+        queries = np.cumsum(np.isin(np.arange(len(kept)), firsts))
+        enough &= queries >= min(_FEWEST_QUERIES, judged.n_queries)
+        candidates = np.flatnonzero(last & enough & (relevant / kept >= wanted))
+        return float(ordered[candidates[-1]]) if len(candidates) else None
+    # A relative tolerance: all of the relevant mass is 1 up to rounding.
+    candidates = np.flatnonzero(last & (relevant / relevant[-1] >= wanted * (1 - 1e-12)))
+    return float(ordered[candidates[0]]) if len(candidates) else None

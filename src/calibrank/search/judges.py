@@ -1,7 +1,10 @@
-"""Judges: models or people whose labels are checked against labels that are trusted more."""
+"""Judges: which pairs they should judge, and how they compare with labels that are trusted more."""
 
 from __future__ import annotations
 
+import csv
+import io
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
@@ -9,16 +12,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._internal.arguments import instance
-from calibrank._internal.validation import Numbers
-from calibrank.anchoring import anchor
+from calibrank._internal.arguments import instance, listed
+from calibrank._internal.validation import Floats, Numbers, add_up
+from calibrank.anchoring import ExpectedError, anchor, choose_pairs, plan_labels
 from calibrank.errors import DataError
-from calibrank.evidence import impressions, naive, soft_evidence
-from calibrank.maps import CalibrationMap, JudgementSource
-from calibrank.metrics import Clusters, Estimate
-from calibrank.search.held_out import require_judged
-from calibrank.search.judged import Grades, Judged, judged_rows
-from calibrank.search.moved import scores_moved
+from calibrank.evidence import naive, soft_evidence
+from calibrank.maps import CalibrationMap, FitRecord, JudgementSource
+from calibrank.maps.score_shift import ScoreComparison
+from calibrank.metrics import Estimate
+from calibrank.metrics.clustered_bootstrap import Clusters
+from calibrank.search.judged import (
+    Grades,
+    Judged,
+    effective_rows,
+    judged_rows,
+    labels_of,
+    require_judged,
+)
 from calibrank.search.runs import Run
 from calibrank.tabular.labels import Threshold
 
@@ -45,68 +55,33 @@ class Judge:
 
     def labels(self) -> Grades:
         """1 for relevant, 0 for not; probabilities as they are."""
-        if self.relevant is None:
-            return self.grades
-        values = np.array(list(self.grades.values()))
-        labels = self.relevant.labels({self.relevant.column: values})[0]
-        return dict(zip(self.grades, labels.astype(np.float64).tolist(), strict=True))
-
-
-def mean_labels(judges: Sequence[Judge]) -> Grades:
-    """The mean label of each pair over the judges that judged it, as probabilities.
-
-    >>> first, second = Judge("a", {("q", "d"): 1.0}), Judge("b", {("q", "d"): 0.5})
-    >>> mean_labels([first, second])
-    {('q', 'd'): 0.75}
-    """
-    found: dict[tuple[str, str], list[float]] = {}
-    for judge in judges:
-        instance("judges", judge, Judge, "E.g. Judge(name, read_qrels(name)).")
-        for pair, label in judge.labels().items():
-            found.setdefault(pair, []).append(label)
-    return {pair: float(np.mean(labels)) for pair, labels in found.items()}
+        labels = labels_of(np.array(list(self.grades.values())), self.relevant)
+        return dict(zip(self.grades, labels.tolist(), strict=True))
 
 
 def judged_by(
-    run: Run,
-    judges: Sequence[Judge],
-    pool: Sequence[Run] = (),
-    depth: int = 100,
-    top_k: int | None = None,
-    propensity: Grades | None = None,
+    run: Run, judges: Sequence[Judge], top_k: int | None = None, propensity: Grades | None = None
 ) -> Judged:
     """The documents of a run that one or several judges judged; see `judged_rows`.
 
-    The label of a document is the mean over the judges that judged it. `propensity` is the
-    probability with which each pair was chosen to be judged, as `search plan` writes it.
+    The label of a document is the mean over the judges that judged it.
     """
     if not judges:
         raise DataError("judges", "be at least one", "none", "E.g. Judge(name, grades).")
+    for judge in judges:
+        instance("judges", judge, Judge, "E.g. Judge(name, read_qrels(name)).")
     grades, relevant = judges[0].grades, judges[0].relevant
     rules = {judge.source.rule for judge in judges}
     if len(judges) > 1:
-        grades, relevant = mean_labels(judges), None
-    judged = judged_rows(run, grades, relevant, pool, depth, top_k)
+        found: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for judge in judges:
+            for pair, label in judge.labels().items():
+                found[pair].append(label)
+        grades, relevant = {pair: float(np.mean(labels)) for pair, labels in found.items()}, None
+    judged = judged_rows(run, grades, relevant, top_k, propensity)
     if len(judges) > 1 and len(rules) == 1 and judges[0].relevant is not None:
         judged = replace(judged, relevant=rules.pop())
-    judged = replace(judged, sources=tuple([judge.source for judge in judges]))
-    return judged if propensity is None else _with_propensity(judged, propensity)
-
-
-def _with_propensity(judged: Judged, propensity: Grades) -> Judged:
-    """Documents that were chosen with known probabilities: each stands for those like it."""
-    pairs = list(zip(judged.queries.tolist(), judged.documents.tolist(), strict=True))
-    absent = [pair for pair in pairs if pair not in propensity]
-    if absent:
-        raise DataError(
-            "propensity",
-            "be given for every judged pair",
-            f"none for {absent[0]}",
-            "Judge the pairs of one plan, or leave the column out.",
-        )
-    chances = np.array([propensity[pair] for pair in pairs])
-    evidence = soft_evidence(impressions, judged.labels, chances, None)
-    return replace(judged, evidence=evidence, propensity=chances)
+    return replace(judged, sources=tuple([judge.source for judge in judges]))
 
 
 def anchor_judged(
@@ -122,9 +97,8 @@ def anchor_judged(
     before = fitted.record.population
     if population is None and judged.run is not None and scores_moved(fitted.record, judged.run):
         population = judged.run.scores
-    known = {(source.name, source.rule) for source in before.sources} if before else set()
     for source in judged.sources:
-        if (source.name, source.rule) in known:
+        if before is not None and source in before.sources:
             raise DataError(
                 "judgements to anchor on",
                 "be others than those of the fit",
@@ -196,27 +170,135 @@ def agreement(judge: Judge, trusted: Judge) -> Agreement:
     agreed = called == truth
     constant = truth if truth.mean() >= _CALLED else ~truth
     ones = np.ones(len(pairs))
-    ratios = _ratios(
-        codes,
-        [called, truth, called & truth, called & truth, agreed, agreed],
-        [ones, ones, called, truth, ones, ones],
-        [0 * ones] * 5 + [constant],
-    )
+    above = [called, truth, called & truth, called & truth, agreed, agreed]
+    below = [ones, ones, called, truth, ones, ones]
+    clusters = Clusters.of(codes)
+    sums = []
+    for columns in (above, below, [0 * ones] * 5 + [constant]):
+        by_bin = [clusters.sums(0 * codes, each.astype(np.float64), 1) for each in columns]
+        sums.append(np.hstack(by_bin))
+    rows = np.array([float(each.sum()) for each in below])
+    found = clusters.ratios(sums[0], sums[1], rows, sums[2])
+    ratios = [Estimate(*map(float, each)) for each in zip(*found, strict=True)]
     return Agreement(judge.name, len(pairs), *ratios)
 
 
-def _ratios(
-    codes: np.ndarray[tuple[int], np.dtype[np.intp]],
-    above: Sequence[np.ndarray[tuple[int], np.dtype[np.bool_]]],
-    below: Sequence[np.ndarray[tuple[int], np.dtype[np.generic]]],
-    offset: Sequence[np.ndarray[tuple[int], np.dtype[np.generic]]],
-) -> list[Estimate]:
-    """Ratios of sums over rows, one per column, with intervals by cluster."""
-    clusters = Clusters.of(codes)
-    sums = []
-    for columns in (above, below, offset):
-        by_bin = [clusters.sums(0 * codes, column.astype(np.float64), 1) for column in columns]
-        sums.append(np.hstack(by_bin))
-    rows = np.array([float(column.sum()) for column in below])
-    found = clusters.ratios(sums[0], sums[1], rows, sums[2])
-    return [Estimate(*map(float, each)) for each in zip(*found, strict=True)]
+# Two samples of one distribution are further apart than this, over the root of their effective
+# size, in 1 of 1,000 cases (Smirnov, 1948); smaller distances than the second never matter.
+_CRITICAL = 1.95
+_SMALLEST_DISTANCE = 0.1
+# Standard errors that a judged rate may be off: 1 check in 100 is further by chance.
+_STANDARD_ERRORS = 2.58
+
+
+def scores_moved(record: FitRecord, run: Run) -> str | None:
+    """What to say if the scores of a run differ by more than those of other queries would.
+
+    Scores of one query are alike, so that queries count more than documents.
+    """
+    known = record.population
+    if known is None or known.run_scores is None or known.effective_rows is None:
+        return None
+    comparison = ScoreComparison(replace(record, score_quantiles=known.run_scores))
+    comparison.add(run.scores)
+    sizes = effective_rows(run), known.effective_rows
+    noise = _CRITICAL / np.sqrt(sizes[0] * sizes[1] / (sizes[0] + sizes[1]))
+    if comparison.distance <= max(noise, _SMALLEST_DISTANCE):
+        return None
+    return (
+        "the scores moved beyond what queries of the map's run differ by: the fraction of "
+        f"documents below some score changed by {comparison.distance:.0%}, and by chance by up to "
+        f"{min(noise, 1):.0%}. Either the model or the queries are others. Anchor the map on a few "
+        "judgements of this run."
+    )
+
+
+def rate_moved(fitted: CalibrationMap, judged: Judged) -> str | None:
+    """What to say if more or fewer documents are relevant than the map predicts, beyond chance.
+
+    Chance is that of queries, and the map's own standard error.
+    """
+    total = judged.evidence.total
+    probabilities = fitted.predict(judged.scores)
+    predicted = float(probabilities @ total / total.sum())
+    observed = float(judged.evidence.positive.sum() / total.sum())
+    gaps = judged.evidence.positive - total * probabilities
+    residuals = gaps - total * (observed - predicted)
+    by_query = add_up(np.unique(judged.queries, return_inverse=True)[1], residuals)
+    count = len(by_query)
+    variance = float((by_query**2).sum()) / total.sum() ** 2 * count / max(count - 1, 1)
+    interval = fitted.sampling_interval(judged.scores)
+    own = float((interval.high - interval.low) @ total / total.sum()) / 3.92
+    error = float(np.sqrt(variance + own**2))
+    if count < 2 or abs(observed - predicted) <= _STANDARD_ERRORS * error:
+        return None
+    return (
+        f"{observed:.1%} of the judged documents are relevant and the map predicts "
+        f"{predicted:.1%}, {abs(observed - predicted) / error:.1f} standard errors by query apart. "
+        "The level moved: anchor the map on these judgements (calibrank anchor)."
+    )
+
+
+SIZES = (30, 100, 300, 1_000)
+COLUMNS = ("query", "document", "grade", "propensity")
+"""The columns of a plan; grades are left empty, for annotators to fill in."""
+
+
+class Plan(NamedTuple):
+    """The pairs to judge, in the order of the run, and how likely each was chosen."""
+
+    pairs: Run
+    propensity: Floats
+
+    def to_csv(self) -> str:
+        """A table for annotators, which `anchor --qrels` takes once its grades are filled in."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        columns = (self.pairs.queries, self.pairs.documents, self.propensity)
+        for query, document, chance in zip(*[each.tolist() for each in columns], strict=True):
+            writer.writerow([query, document, "", f"{chance:.9g}"])
+        return text.getvalue()
+
+
+def plan_pairs(
+    fitted: CalibrationMap, run: Run, labels: int = 100, seed: int | np.random.Generator = 0
+) -> Plan:
+    """Choose pairs to judge: spread over queries and ranks, more where the map is unsure.
+
+    Hundred pairs of thirty queries say as much about new queries as all pairs of thirty queries.
+
+    >>> from calibrank import Platt
+    >>> rng = np.random.default_rng(0)
+    >>> queries, documents = np.repeat(np.arange(50), 20), np.tile(np.arange(20), 50)
+    >>> run = Run(queries, documents, rng.normal(size=1000))
+    >>> fitted = Platt().fit(run.scores, run.scores + rng.normal(size=1000) > 0)
+    >>> plan = plan_pairs(fitted, run, 50)
+    >>> len(plan.pairs), len(set(plan.pairs.queries))
+    (50, 50)
+    """
+    instance("run", run, Run, "Read one with read_run(name).")
+    require_scores_alone(fitted)
+    rows, propensity = choose_pairs(fitted, run.scores, labels, segments=run.queries, seed=seed)
+    return Plan(run.take(rows), propensity)
+
+
+def plan_judgements(
+    fitted: CalibrationMap, run: Run, sizes: Sequence[int] = SIZES
+) -> list[ExpectedError]:
+    """Estimate how far probabilities are off after anchoring on the pairs of `plan_pairs`."""
+    instance("run", run, Run, "Read one with read_run(name).")
+    require_scores_alone(fitted)
+    return plan_labels(fitted, run.scores, sizes, groups=run.queries)
+
+
+def require_scores_alone(fitted: CalibrationMap) -> None:
+    """Check that a map needs no columns, which runs do not hold."""
+    instance("fitted", fitted, CalibrationMap, "Fit one, or read one with calibrank.load.")
+    if fitted.columns:
+        raise DataError(
+            "the map",
+            "be one of scores alone",
+            f"one that uses {listed(fitted.columns)}, which runs do not hold",
+            "Use calibrank apply on a table with these columns.",
+        )

@@ -1,42 +1,50 @@
-"""Read runs and judgements of search systems: TREC files, BEIR and MTEB layouts, and tables.
+"""Read and write runs and judgements of search systems: TREC files, BEIR's layouts, and tables.
 
 The ending of a file's name declares its layout: `.json` is `{query: {document: value}}` (BEIR and
-ranx) or what MTEB writes to its prediction folder, `.parquet` and `.csv` are tables with named
-columns, `.tsv` is BEIR's with a header, `.jsonl` has an object per line (as MTEB's datasets have
-it), and everything else is TREC's, with columns separated by blanks. Text files may be compressed
-(`.gz`).
+ranx), `.parquet`, `.csv` and `.tsv` are tables with named columns, and everything else is TREC's,
+with columns separated by blanks. Text files may be compressed (`.gz`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import csv
+import gzip
+import io
+import json
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrank._internal.arguments import listed, shown, whole
+from calibrank._internal.arguments import instance, listed, shown, whole
 from calibrank._internal.json import parse_json
-from calibrank._internal.validation import LARGEST_SCORE, Floats, Ids, column, ids, require_scores
+from calibrank._internal.validation import (
+    LARGEST_SCORE,
+    Floats,
+    Ids,
+    Indices,
+    Mask,
+    column,
+    ids,
+    probability_column,
+    require_scores,
+)
+from calibrank.adapters.lists import ranks_of
 from calibrank.errors import DataError
-from calibrank.search._text_file import is_compressed, lines_of, text_of
+from calibrank.search._text_file import is_compressed, text_of
 from calibrank.tabular.read import Table
 
-QUERY_NAMES = ("query", "query_id", "query-id", "qid", "topic")
-DOCUMENT_NAMES = (
-    "document",
-    "doc",
-    "doc_id",
-    "docid",
-    "docno",
-    "corpus_id",
-    "corpus-id",
-    "passage",
-)
-SCORE_NAMES = ("score", "scores", "similarity", "prediction")
-GRADE_NAMES = ("grade", "relevance", "rel", "label", "judgement", "judgment", "score")
-"""The usual names of columns; the first that a table has is used."""
+NAMES = {
+    "query": ("query", "query_id", "query-id", "qid", "topic"),
+    "document": ("document", "doc", "doc_id", "docid", "docno", "corpus_id", "corpus-id"),
+    "score": ("score", "scores", "similarity", "prediction"),
+    "grade": ("grade", "relevance", "rel", "label", "judgement", "judgment", "score"),
+    "propensity": ("propensity",),
+}
+"""The usual names of columns by role; the first that a table has is used."""
 
 MOST_DOCUMENTS = 10**9
 """Documents per query: no run has more."""
@@ -44,17 +52,19 @@ MOST_DOCUMENTS = 10**9
 _RUN_FIELDS = 6
 _QRELS_FIELDS = 4
 _SHAPES = {_RUN_FIELDS: "query Q0 document rank score tag", _QRELS_FIELDS: "query 0 document grade"}
-TABLE_ENDINGS = (".parquet", ".pq", ".csv")
+_PARQUET = (".parquet", ".pq")
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
-_PROPENSITY = "propensity"
-# Marks a file of predictions that MTEB wrote.
-_MTEB_KEY = "mteb_model_meta"
+Grades = dict[tuple[str, str], float]
 
 
-class _Entry(NamedTuple):
-    query: str
-    document: str
-    value: float
+class _Cell(NamedTuple):
+    """A value of a pair, and where it stands."""
+
+    where: str
+    query: Any
+    document: Any
+    value: Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,34 +76,44 @@ class Run:
     scores: Floats
 
     def __post_init__(self) -> None:
-        scores = column("scores", self.scores)
-        require_scores(scores)
-        object.__setattr__(self, "scores", scores)
-        for name in ("queries", "documents"):
-            object.__setattr__(self, name, ids(name, getattr(self, name), len(scores)))
+        check_rows(self)
 
     def __len__(self) -> int:
         return len(self.scores)
 
     @property
-    def ranks(self) -> np.ndarray[Any, np.dtype[np.intp]]:
+    def pairs(self) -> list[tuple[Any, Any]]:
+        """The query and document of each row."""
+        return list(zip(self.queries.tolist(), self.documents.tolist(), strict=True))
+
+    @property
+    def ranks(self) -> Indices:
         """The rank of each document in its query, from 1, by score; ties in the order of the file.
 
         Ranks that a file states are not used: they are not always those of its scores.
         """
         # np.lexsort is stable, so equal scores keep the order of the file.
         order = np.lexsort((-self.scores, self.queries))
-        ordered = self.queries[order]
-        starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-        sizes = np.diff(np.r_[starts, len(ordered)])
         ranks = np.empty(len(self), dtype=np.intp)
-        ranks[order] = np.arange(len(self)) - np.repeat(starts, sizes) + 1
+        ranks[order] = ranks_of(self.queries[order])
         return ranks
+
+    def take(self, rows: Indices | Mask) -> Run:
+        """Some of the rows, by mask or number."""
+        return Run(self.queries[rows], self.documents[rows], self.scores[rows])
 
     def first(self, depth: int) -> Run:
         """The first `depth` documents of each query."""
-        kept = self.ranks <= whole("depth", depth, 1, MOST_DOCUMENTS)
-        return Run(self.queries[kept], self.documents[kept], self.scores[kept])
+        return self.take(self.ranks <= whole("depth", depth, 1, MOST_DOCUMENTS))
+
+
+def check_rows(rows: Any) -> None:
+    """Check the scores and ids of a run, or of its judged documents, and keep them as arrays."""
+    scores = column("scores", rows.scores)
+    require_scores(scores)
+    object.__setattr__(rows, "scores", scores)
+    for name in ("queries", "documents"):
+        object.__setattr__(rows, name, ids(name, getattr(rows, name), len(scores)))
 
 
 def read_run(name: str) -> Run:
@@ -101,53 +121,55 @@ def read_run(name: str) -> Run:
 
     A pair of query and document may occur once only.
     """
-    entries: list[_Entry] = []
-    for file in _files(name, "a run"):
-        entries += _entries(file, "score", SCORE_NAMES, _RUN_FIELDS, value_field=4)
-    _require_entries(name, "score", entries)
-    seen: set[tuple[str, str]] = set()
-    for entry in entries:
-        _require_once(name, entry, seen)
-    return _as_run(entries)
+    scores: Grades = {}
+    for pair, score in _values(name, "a run", "score", _RUN_FIELDS):
+        if pair in scores:
+            raise DataError(
+                name,
+                "hold each pair of query and document once",
+                f"{pair[1]!r} twice for query {pair[0]!r}",
+                "Keep the line with the highest score; runs of different systems are fitted one "
+                "by one.",
+            )
+        scores[pair] = score
+    queries = np.array([query for query, _ in scores])
+    documents = np.array([document for _, document in scores])
+    return Run(queries, documents, np.array(list(scores.values())))
 
 
-def read_qrels(name: str, grade: str | None = None) -> dict[tuple[str, str], float]:
+def read_qrels(name: str, grade: str | None = None) -> Grades:
     """Read judgements: the grade of each judged pair of query and document.
 
     `grade` names the column of a table. A pair that was judged twice must have one grade.
     """
-    names = GRADE_NAMES if grade is None else (grade,)
-    grades: dict[tuple[str, str], float] = {}
-    entries: list[_Entry] = []
-    for file in _files(name, "judgements"):
-        entries += _entries(file, "grade", names, _QRELS_FIELDS, value_field=3)
-    _require_entries(name, "grade", entries)
-    for query, document, value in entries:
-        earlier = grades.setdefault((query, document), value)
+    grades: Grades = {}
+    for pair, value in _values(name, "judgements", "grade", _QRELS_FIELDS, grade):
+        earlier = grades.setdefault(pair, value)
         if earlier != value:
             raise DataError(
                 name,
                 "grade each pair once",
-                (f"{earlier:g} and {value:g} for query {query!r} and document {document!r}"),
+                f"{earlier:g} and {value:g} for query {pair[0]!r} and document {pair[1]!r}",
                 "Combine the judges' grades first.",
             )
     return grades
 
 
-def read_propensities(name: str) -> dict[tuple[str, str], float] | None:
+def read_propensities(name: str) -> Grades | None:
     """The column `propensity` of a table of judgements, such as a plan; None if it has none."""
-    if ending_of(Path(name)) not in TABLE_ENDINGS or _PROPENSITY not in Table.find(name).columns():
+    if not has_named_columns(name):
         return None
-    chances: dict[tuple[str, str], float] = {}
-    for file in _files(name, "judgements"):
-        for query, document, value in _from_table(file, _PROPENSITY, (_PROPENSITY,)):
-            chances[query, document] = value
-    return chances
+    for file in Table.find(name).files:
+        is_parquet = ending_of(file) in _PARQUET
+        header = Table.find(str(file)).columns() if is_parquet else next(_text_rows(file), [])
+        if "propensity" not in header:
+            return None
+    return dict(_values(name, "judgements", "propensity", _QRELS_FIELDS))
 
 
 def has_named_columns(name: str) -> bool:
     """Whether a file's layout has column names, by its ending."""
-    return ending_of(Path(name)) in (*TABLE_ENDINGS, ".tsv", ".jsonl")
+    return ending_of(Path(name)) in (*_PARQUET, *_DELIMITERS)
 
 
 def ending_of(file: Path) -> str:
@@ -155,72 +177,52 @@ def ending_of(file: Path) -> str:
     return (file.with_suffix("") if is_compressed(file) else file).suffix.lower()
 
 
-def _files(name: str, what: str) -> tuple[Path, ...]:
-    return Table.find(name, f"{what} (TREC, .json, .jsonl, .tsv, .csv or .parquet file)").files
-
-
-def _require_entries(name: str, what: str, entries: list[_Entry]) -> None:
-    if not entries:
+def _values(
+    name: str, what: str, role: str, fields: int, given: str | None = None
+) -> Iterator[tuple[tuple[str, str], float]]:
+    """Each pair of query and document, and its value."""
+    count = 0
+    for file in Table.find(name, f"{what} (TREC, .json, .tsv, .csv or .parquet file)").files:
+        for where, query, document, value in _cells(file, role, fields, given):
+            if query in (None, "") or document in (None, ""):
+                raise DataError(
+                    f"{file}, {where}",
+                    "have a query and a document",
+                    "none",
+                    "Leave such rows out.",
+                )
+            count += 1
+            if value not in (None, "") or role == "score":  # a row without a grade was not judged
+                yield (str(query), str(document)), _number(f"{file}, {where}: the {role}", value)
+    if not count:
         raise DataError(
             name,
-            f"hold at least one {what}",
+            f"hold at least one {role}",
             "none: it is empty",
             "Check how the file was written.",
         )
 
 
-def _require_once(name: str, entry: _Entry, seen: set[tuple[str, str]]) -> None:
-    pair = entry.query, entry.document
-    if pair in seen:
-        raise DataError(
-            name,
-            "hold each pair of query and document once",
-            f"{entry.document!r} twice for query {entry.query!r}",
-            (
-                "Keep the line with the highest score; runs of different systems are "
-                "fitted one by one."
-            ),
-        )
-    seen.add(pair)
-
-
-def _as_run(entries: list[_Entry]) -> Run:
-    queries = np.array([entry.query for entry in entries])
-    documents = np.array([entry.document for entry in entries])
-    scores = np.array([entry.value for entry in entries])
-    return Run(queries, documents, scores)
-
-
-def _entries(
-    file: Path, what: str, names: tuple[str, ...], fields: int, value_field: int
-) -> list[_Entry]:
+def _cells(file: Path, role: str, fields: int, given: str | None) -> Iterator[_Cell]:
     ending = ending_of(file)
     if ending == ".json":
-        return list(_from_json(file, what))
-    if ending == ".jsonl":
-        return list(_from_json_lines(file, what, names))
-    if ending in TABLE_ENDINGS:
-        return list(_from_table(file, what, names))
-    if ending == ".tsv":
-        return list(_from_tsv(file, what, names))
-    return list(_from_trec(file, what, fields, value_field))
+        return _from_json(file, role)
+    if ending in _PARQUET:
+        return _from_parquet(file, role, given)
+    return _from_text(file, role, given) if ending in _DELIMITERS else _from_trec(file, fields)
 
 
-def _from_trec(file: Path, what: str, fields: int, value_field: int) -> Iterator[_Entry]:
+def _from_trec(file: Path, fields: int) -> Iterator[_Cell]:
     """Yield `query Q0 document rank score tag`, or `query 0 document grade`."""
-    for number, line in enumerate(lines_of(file), start=1):
+    for number, line in enumerate(text_of(file).split("\n"), start=1):
         parts = line.split()
         if not parts:
             continue
         if len(parts) != fields:
-            shape = _SHAPES[fields]
-            raise DataError(
-                f"{file}, line {number}",
-                f"have {fields} columns ({shape})",
-                len(parts),
-                _remedy_for(parts),
-            )
-        yield _Entry(parts[0], parts[2], _number(file, f"line {number}", what, parts[value_field]))
+            rule = f"have {fields} columns ({_SHAPES[fields]})"
+            raise DataError(f"{file}, line {number}", rule, len(parts), _remedy_for(parts))
+        value = parts[4] if fields == _RUN_FIELDS else parts[3]
+        yield _Cell(f"line {number}", parts[0], parts[2], value)
 
 
 def _remedy_for(parts: list[str]) -> str:
@@ -229,133 +231,177 @@ def _remedy_for(parts: list[str]) -> str:
         return "This looks like a run: exchange it and the judgements."
     if len(parts) == _QRELS_FIELDS and parts[-1].lstrip("-").isdigit():
         return "These look like judgements: give them as such, and the run in their place."
-    return "Other layouts have other endings: .json, .jsonl, .tsv, .csv, .parquet."
+    return "Other layouts have other endings: .json, .tsv, .csv, .parquet."
 
 
-def _from_tsv(file: Path, what: str, names: tuple[str, ...]) -> Iterator[_Entry]:
-    """Yield the rows of a file with a header, as BEIR's qrels have it."""
-    lines = [line for line in lines_of(file) if line]
-    if not lines:
-        return
-    header = lines[0].split("\t")
-    places = [header.index(name) for name in _chosen(file, header, what, names)]
-    for number, line in enumerate(lines[1:], start=2):
-        row = line.split("\t")
-        if len(row) != len(header):
-            raise DataError(
-                f"{file}, line {number}",
-                f"have {len(header)} columns as the header has",
-                len(row),
-                "Put a tab between all columns, and none inside them.",
-            )
-        query, document, value = [row[place] for place in places]
-        yield _Entry(query, document, _number(file, f"line {number}", what, value))
+def _text_rows(file: Path) -> Iterator[list[str]]:
+    """The rows of a .csv or .tsv file, with the header; ids stay as they are written."""
+    text = io.StringIO(text_of(file), newline="")
+    if ending_of(file) == ".csv":
+        return csv.reader(text)
+    # BEIR's files have quotes that are part of ids.
+    return csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
-def _from_table(file: Path, what: str, names: tuple[str, ...]) -> Iterator[_Entry]:
+def _from_text(file: Path, role: str, given: str | None) -> Iterator[_Cell]:
+    rows = _text_rows(file)
+    header = next(rows, [])
+    places = [header.index(name) for name in _chosen(file, header, role, given)]
+    for number, row in enumerate(rows, start=2):
+        if row and len(row) != len(header):
+            rule = f"have {len(header)} columns as the header has"
+            remedy = "Quote cells with a separator inside."
+            raise DataError(f"{file}, line {number}", rule, len(row), remedy)
+        if row:
+            yield _Cell(f"line {number}", *[row[place] for place in places])
+
+
+def _from_parquet(file: Path, role: str, given: str | None) -> Iterator[_Cell]:
     table = Table.find(str(file))
-    columns = _chosen(file, table.columns(), what, names)
-    row = 0
-    for batch in table.batches(columns):
-        lists = [batch.rows.column(name).to_pylist() for name in columns]
-        for query, document, value in zip(*lists, strict=True):
-            row += 1
-            if query is None or document is None:
-                raise DataError(
-                    f"{file}, row {row}",
-                    "have a query and a document",
-                    "none",
-                    "Leave such rows out.",
-                )
-            if value is None and what == "grade":
-                continue  # a row without a grade was not judged
-            yield _Entry(str(query), str(document), _number(file, f"row {row}", what, value))
+    names = _chosen(file, table.columns(), role, given)
+    number = 0
+    for batch in table.batches(names):
+        lists = [batch.rows.column(name).to_pylist() for name in names]
+        for row in zip(*lists, strict=True):
+            number += 1
+            yield _Cell(f"row {number}", *row)
 
 
-def _from_json(file: Path, what: str) -> Iterator[_Entry]:
-    layout = f"{{query: {{document: {what}}}}}"
+def _from_json(file: Path, role: str) -> Iterator[_Cell]:
+    layout = f"{{query: {{document: {role}}}}}"
     remedy = f"Save it as {layout}."
     text = text_of(file)
     content = parse_json(str(file), text, remedy, float) if text.strip() else {}
-    if isinstance(content, dict) and _MTEB_KEY in content:
-        content = _mteb_predictions(file, content)
     if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
         raise DataError(file, f"be {layout}", "JSON of another layout", remedy)
     for query, documents in content.items():
         for document, value in documents.items():
             where = f"query {shown(query)}, document {shown(document)}"
-            yield _Entry(query, document, _json_number(file, where, what, value))
+            if isinstance(value, str | bool | None):  # of which `float` would accept some
+                raise _not_a_number(f"{file}, {where}: the {role}", value)
+            yield _Cell(where, query, document, value)
 
 
-def _from_json_lines(file: Path, what: str, names: tuple[str, ...]) -> Iterator[_Entry]:
-    """Yield the objects of a file with one per line, as MTEB's datasets have their judgements."""
-    for number, line in enumerate(lines_of(file), start=1):
-        if not line.strip():
-            continue
-        where = f"line {number}"
-        row = parse_json(f"{file}, {where}", line, "Write one object per line.", float)
-        if not isinstance(row, dict):
-            raise DataError(f"{file}, {where}", "be an object", shown(row))
-        query, document, value = [row[name] for name in _chosen(file, row, what, names)]
-        for part in (query, document):
-            if isinstance(part, bool) or not isinstance(part, str | int):
-                raise DataError(f"{file}, {where}", "have ids of text", shown(part))
-        if value is None and what == "grade":
-            continue  # not judged
-        yield _Entry(str(query), str(document), _json_number(file, where, what, value))
-
-
-def _mteb_predictions(file: Path, content: dict[str, Any]) -> Any:
-    """The one split of a file `{"mteb_model_meta": ..., subset: {split: predictions}}`."""
-    splits = {}
-    for subset, by_split in content.items():
-        if subset != _MTEB_KEY and isinstance(by_split, dict):
-            for split, predictions in by_split.items():
-                splits[f"{subset}/{split}"] = predictions
-    if len(splits) != 1:
-        raise DataError(
-            file,
-            "hold one subset and split",
-            ", ".join(splits) or "none",
-            "Save the one to calibrate as {query: {document: score}}.",
-        )
-    return next(iter(splits.values()))
-
-
-def _chosen(file: Path, columns: Iterable[str], what: str, names: tuple[str, ...]) -> list[str]:
+def _chosen(file: Path, header: Sequence[str], role: str, given: str | None) -> list[str]:
     """The columns of query, document and value, by their usual names."""
-    columns = list(columns)
     chosen = []
-    for role, wanted in (("query", QUERY_NAMES), ("document", DOCUMENT_NAMES), (what, names)):
-        found = [name for name in wanted if name in columns]
+    for each in ("query", "document", role) if header else ():
+        wanted = (given,) if given is not None and each == role else NAMES[each]
+        found = [name for name in wanted if name in header]
         if not found:
-            raise DataError(
-                file, f"have a {role} column ({', '.join(wanted)})", listed(columns), "Rename it."
-            )
+            rule = f"have a {each} column ({', '.join(wanted)})"
+            raise DataError(file, rule, listed(header), "Rename it.")
         chosen.append(found[0])
     return chosen
 
 
-def _number(file: Path, where: str, what: str, value: object) -> float:
+def _number(subject: str, value: Any) -> float:
     try:
-        number = float(value)  # type: ignore[arg-type]  # what is no number raises
+        number = float(value)
     except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if not abs(number) <= LARGEST_SCORE:
-        raise _not_a_number(file, where, what, value)
+        raise _not_a_number(subject, value)
     return number
 
 
-def _json_number(file: Path, where: str, what: str, value: object) -> float:
-    if isinstance(value, str | bool):  # which `float` would accept
-        raise _not_a_number(file, where, what, value)
-    return _number(file, where, what, value)
+def _not_a_number(subject: str, value: object) -> DataError:
+    remedy = "Correct it, or leave it out."
+    return DataError(subject, "be a finite number within +-1e30", shown(value), remedy)
 
 
-def _not_a_number(file: Path, where: str, what: str, value: object) -> DataError:
-    return DataError(
-        f"{file}, {where}: the {what}",
-        "be a finite number within +-1e30",
-        shown(value),
-        "Correct it, or leave it out.",
-    )
+COLUMNS = ("query", "document", "rank", "score")
+"""The columns of tables that are written. `score` is the probability: readers expect one."""
+
+# What separates the columns of a text file, which ids must therefore not hold.
+_TREC = (re.compile(r"\s"), "be words without spaces in a TREC file")
+_TSV = (re.compile(r"[\t\r\n]"), "be text without tabs and line ends in a .tsv file")
+
+
+def encode_run(out: Path, run: Run, probabilities: Floats, kept: Mask | None = None) -> bytes:
+    """A run with probabilities for scores, the best first and only what is kept, as a file has it.
+
+    The ending of its name declares the layout, as for reading. Probabilities have all their
+    digits, because evaluators sort by them.
+    """
+    rows = _ranked(run, probabilities, kept)
+    require_layout(out, run)
+    ending = ending_of(out)
+    if ending == ".json":
+        content = _as_json(run, rows)
+    elif ending in _PARQUET:
+        content = _as_parquet(rows)
+    elif ending in _DELIMITERS:
+        text = io.StringIO()
+        writer = csv.writer(text, delimiter=_DELIMITERS[ending], lineterminator="\n")
+        writer.writerows([COLUMNS, *rows])
+        content = text.getvalue().encode()
+    else:
+        lines = [f"{q} Q0 {document} {rank} {p!r} calibrank\n" for q, document, rank, p in rows]
+        content = "".join(lines).encode()
+    # Without the time, the same run gives the same file.
+    return gzip.compress(content, mtime=0) if is_compressed(out) else content
+
+
+def require_layout(out: Path, run: Run) -> None:
+    """Check that a file of this name can hold the ids of a run, before anything is computed."""
+    ending = ending_of(out)
+    if is_compressed(out) and ending in _PARQUET:
+        raise DataError(out, "not end in .gz: Parquet is packed already", remedy="Leave it out.")
+    if ending == ".tsv":
+        _require_ids(run, _TSV)
+    elif ending not in (".json", ".csv", *_PARQUET):
+        _require_ids(run, _TREC)
+
+
+def _require_ids(run: Run, layout: tuple[re.Pattern[str], str]) -> None:
+    separators, rule = layout
+    for names in (run.queries, run.documents):
+        for name in map(str, names.tolist()):
+            if not name or separators.search(name):
+                remedy = "Write another layout: name the output .json, .csv or .parquet."
+                raise DataError("ids", rule, shown(name), remedy)
+
+
+def _ranked(
+    run: Run, probabilities: Floats, kept: Mask | None
+) -> list[tuple[str, str, int, float]]:
+    """What is kept, query by query in the order of the file, the best documents first."""
+    instance("run", run, Run, "Read one with read_run(name).")
+    probabilities = probability_column(probabilities, len(run))
+    kept = np.ones(len(run), dtype=bool) if kept is None else np.asarray(kept)
+    if kept.dtype != np.bool_ or kept.shape != (len(run),):
+        raise DataError(
+            "kept",
+            f"have one boolean per row ({len(run)})",
+            f"{kept.dtype} of shape {kept.shape}",
+            "E.g. probabilities >= 0.5.",
+        )
+    ranks = run.ranks
+    _, first, query = np.unique(run.queries, return_index=True, return_inverse=True)
+    order = np.lexsort((ranks, first[query]))
+    order = order[kept[order]]
+    columns = (run.queries, run.documents, ranks, probabilities)
+    lists = [values[order].tolist() for values in columns]
+    names = [[str(name) for name in each] for each in lists[:2]]
+    return list(zip(*names, *lists[2:], strict=True))
+
+
+def _as_json(run: Run, rows: Sequence[tuple[str, str, int, float]]) -> bytes:
+    # A query whose answer is nothing has no documents.
+    content: dict[str, dict[str, float]] = {str(query): {} for query in run.queries.tolist()}
+    for query, document, _, probability in rows:
+        content[query][document] = probability
+    return (json.dumps(content, ensure_ascii=False) + "\n").encode()
+
+
+def _as_parquet(rows: Sequence[tuple[str, str, int, float]]) -> bytes:
+    import pyarrow as pa  # noqa: PLC0415  (slow to load)
+    from pyarrow import parquet  # noqa: PLC0415  (slow to load)
+
+    types = (pa.string(), pa.string(), pa.int64(), pa.float64())
+    columns = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
+    buffer = io.BytesIO()
+    parquet.write_table(pa.Table.from_arrays(arrays, names=list(COLUMNS)), buffer)
+    return buffer.getvalue()

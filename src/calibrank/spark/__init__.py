@@ -11,9 +11,6 @@ try:
 except ImportError as error:
     raise MissingExtraError("pyspark", "spark") from error
 
-from calibrank.spark.aggregate import fit, summarize
-from calibrank.spark.apply import transform
-from calibrank.spark.evaluate import evaluate
-from calibrank.spark.propensity import exposure, popularity
+from calibrank.spark.model import evaluate, fit, summarize, transform
 
-__all__ = ["evaluate", "exposure", "fit", "popularity", "summarize", "transform"]
+__all__ = ["evaluate", "fit", "summarize", "transform"]

@@ -9,38 +9,24 @@ later scores far outside it), a first pass finds the range.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from calibrank._internal.arguments import instance, whole
-from calibrank.composition import refusal
-from calibrank.curves import Auto, Calibrator
+from calibrank._internal.rules import COLUMN_RULES
+from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
-from calibrank.evidence import (
-    EvidenceFunction,
-    evidence_function,
-    impressions,
-    ips,
-    make_evidence,
-    naive,
-)
-from calibrank.maps import CalibrationMap
-from calibrank.model import Model
-from calibrank.spark._bins import INVALID, OUT_OF_RANGE, BinSums, row_class
-from calibrank.spark._by_segment import sum_by_segment
-from calibrank.spark._range import FirstScores, ScoreRange
-from calibrank.spark.collect import fetch
-from calibrank.spark.keys import units_of, with_bins
-from calibrank.spark.rows import Rows, changed_rows_error, column, level_column, require_map_column
+from calibrank.spark.rows import Rows, changed_rows_error
+from calibrank.spark.sums import INVALID, OUT_OF_RANGE, BinSums, fetch, row_class
 from calibrank.summary import Summary
 from calibrank.summary.bins import Masses, Table
-from calibrank.summary.grid import AROUND_ZERO, CAPACITY, Grid, Keys, Placement
-from calibrank.terms import Level
-from calibrank.terms.rows import MOST_ROWS
+from calibrank.summary.grid import AROUND_ZERO, CAPACITY, Grid, Keys, Placement, look, place
+
+# Enough rows to tell continuous scores from ratings: twice as many as a summary keeps apart. The
+# driver receives 1 MB of scores.
+_FIRST_ROWS = 2 * CAPACITY
 
 # Scores may be up to 2**8 times larger than any score in the first rows.
 _HEADROOM_OCTAVES = 8
@@ -52,149 +38,73 @@ _MOST_BITS = 12
 # With more octaves the finest bins would be numbered beyond 63 bits.
 _MOST_OCTAVES = 39
 
-SAMPLE_ROWS = 1_000_000
-"""Rows that the driver receives for a joint fit of terms: about 100 MB with a few columns."""
+
+class ScoreRange(NamedTuple):
+    """The number of rows, and the lowest and highest score of rows with nonzero weight."""
+
+    rows: int
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, rows: Rows) -> ScoreRange:
+        """Read the scores (and weights) of all rows; an invalid score raises an error."""
+        score = F.col("score")
+        weighted = F.when(F.col("weight") > 0.0, score) if rows.has_weight else score
+        found = rows.frame.agg(
+            F.count(F.lit(1)).alias("rows"),
+            F.count(score).alias("present"),
+            F.min(score).alias("lowest"),
+            F.max(score).alias("highest"),
+            F.min(weighted).alias("low"),
+            F.max(weighted).alias("high"),
+        ).collect()[0]
+        if not found["rows"]:
+            raise DataError("frame", "hold at least one row", "none")
+        # NaN is the highest score to Spark, so it fails this check too.
+        ends = np.array([found["lowest"], found["highest"]], dtype=np.float64)
+        if found["present"] < found["rows"] or not COLUMN_RULES["score"].holds(ends).all():
+            raise rows.invalid_row_error()
+        if found["low"] is None:
+            if rows.frame.where(~rows.valid).limit(1).count():
+                raise rows.invalid_row_error()
+            raise DataError("weights", "not all be zero", f"{found['rows']:,} rows without weight")
+        # Adding 0.0 turns -0.0 into 0.0.
+        return cls(found["rows"], found["low"] + 0.0, found["high"] + 0.0)
 
 
-def summarize(
-    frame: DataFrame,
-    *,
-    score: str = "score",
-    label: str = "label",
-    propensity: str | None = None,
-    weight: str | None = None,
-    evidence: EvidenceFunction | None = None,
-) -> Summary:
-    """Summarize a frame: the same `Summary` as `calibrank.frames.summarize` gives for its rows.
-
-    `evidence` is `ips`, `naive` or `impressions`; by default `ips` with a propensity column and
-    `naive` without one. No Python runs on the executors. The driver receives tens of thousands of
-    bins, and the first 131,072 scores.
-
-    >>> from pyspark.sql import SparkSession
-    >>> spark = SparkSession.builder.getOrCreate()
-    >>> frame = spark.createDataFrame([(0.1, 0), (0.5, 0), (0.5, 1), (0.9, 1)], ["score", "label"])
-    >>> summarize(frame)
-    Summary(4 rows in 3 bins over [0.1, 0.9], positive=2, total=4, kind='naive')
-    """
-    return _summarize(_rows(frame, score, label, propensity, weight, evidence))
-
-
-def _summarize(rows: Rows) -> Summary:
-    first = FirstScores.of(rows)
-    is_placed = first.continuous and first.placement(first.low, first.high) != AROUND_ZERO
-    if first.continuous and not is_placed and first.grid.bits <= _MOST_BITS:
-        summary = _in_one_pass(rows, first.grid)
-        if summary is not None:
-            return summary
+def summary_of(rows: Rows) -> Summary:
+    """Summarize rows in one pass if possible, or in two."""
+    first = _first_scores(rows)
+    distinct = np.unique(first)
+    is_continuous = len(distinct) > CAPACITY
+    sample = look(first)
+    if is_continuous:
+        low, high = distinct[[0, -1]].tolist()
+        grid = Grid.spanning(low, high)
+        if place(low, high, sample) == AROUND_ZERO and grid.bits <= _MOST_BITS:
+            summary = _in_one_pass(rows, grid)
+            if summary is not None:
+                return summary
     span = ScoreRange.of(rows)
-    if span.rows <= CAPACITY:
-        return _exact(rows, span)
-    if not first.continuous and _has_few_scores(rows, span):
-        return _exact(rows, span)
-    placement = first.placement(span.low, span.high)
-    if placement.octaves > _MOST_OCTAVES:
-        return _pooled_by_root(rows, span, placement)
-    return _pooled(rows, span, placement)
+    if span.rows <= CAPACITY or not is_continuous:
+        sums = BinSums.by_score(rows, _classified(rows, span), CAPACITY)
+        if sums is not None:
+            _require_valid(sums, rows, span)
+            return Summary(sums.keys, sums.masses, sums.rows, span.low, span.high, rows.kind)
+    return _pooled(rows, span, place(span.low, span.high, sample))
 
 
-def _rows(
-    frame: DataFrame,
-    score: str,
-    label: str,
-    propensity: str | None,
-    weight: str | None,
-    evidence: EvidenceFunction | None,
-    kept: Mapping[str, Column] | None = None,
-) -> Rows:
-    """Select the columns that the evidence of rows is made of, and those of terms."""
-    function = _supported(evidence, propensity)
-    if function is naive:
-        propensity = None
-    rows = Rows.of(frame, kept, score=score, label=label, propensity=propensity, weight=weight)
-    return replace(rows, is_impressions=function is impressions)
-
-
-def fit(
-    model: Calibrator | Model,
-    frame: DataFrame,
-    *,
-    score: str = "score",
-    label: str = "label",
-    propensity: str | None = None,
-    weight: str | None = None,
-    evidence: EvidenceFunction | None = None,
-    sample_rows: int = SAMPLE_ROWS,
-    seed: int = 0,
-) -> CalibrationMap:
-    """Fit a calibrator, or a model with terms, on a frame: as on its rows on one machine.
-
-    A calibrator is fitted on a summary of all rows, and a `Level` that is the only term on sums by
-    level of all rows. Terms that are fitted jointly, and `Auto`, need rows: they are fitted on the
-    driver, on a random sample of about `sample_rows`. The map's `record.rows` says how many.
-
-    >>> from calibrank import Platt
-    >>> from pyspark.sql import SparkSession
-    >>> spark = SparkSession.builder.getOrCreate()
-    >>> frame = spark.createDataFrame([(-1.0, 0), (0.0, 1), (1.0, 0), (2.0, 1)], ["score", "label"])
-    >>> fit(Platt(), frame) == Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
-    True
-    """
-    instance("model", model, (Calibrator, Model), 'E.g. Gaussian() + Level("country").')
-    sample_rows = whole("sample_rows", sample_rows, 1, MOST_ROWS)
-    kept = _columns_of(model, frame)
-    rows = _rows(frame, score, label, propensity, weight, evidence, kept)
-    curve = model.curve if isinstance(model, Model) else model
-    is_joint = isinstance(model, Model) and model.level_alone is None
-    if is_joint or isinstance(curve, Auto):
-        return _fit_sample(model, rows, _supported(evidence, propensity), sample_rows, seed)
-    summary = _summarize(rows)
-    fitted = curve.fit_summary(summary)
-    if not isinstance(model, Model):
-        return fitted
-    return model.fit_sums(fitted, sum_by_segment(rows, summary))
-
-
-def _columns_of(model: Calibrator | Model, frame: DataFrame) -> dict[str, Column]:
-    """The columns of a model's terms by name: levels as text, others as numbers."""
-    if not isinstance(model, Model):
-        return {}
-    if model.group is not None:
-        raise refusal("Group", "Spark")
-    columns = {}
-    for term in model.terms:
-        for name in term.columns:
-            require_map_column(frame, name)
-            is_level = isinstance(term, Level)
-            columns[name] = level_column(frame, name) if is_level else column(name)
-    return columns
-
-
-def _fit_sample(
-    model: Calibrator | Model, rows: Rows, function: EvidenceFunction, most: int, seed: int
-) -> CalibrationMap:
-    """Fit on a random sample of rows, on the driver, after all scores are checked."""
-    count = ScoreRange.of(rows).rows
-    frame = rows.frame
-    if count > most:
-        frame = frame.sample(fraction=most / count, seed=seed)
-    found = fetch(frame)
-    labels = found["label"].astype(np.float64)
-    made = make_evidence(function, labels, found.get("propensity"), found.get("weight"))
-    columns = dict(zip(rows.names_kept, [found[name] for name in rows.kept], strict=True))
-    return model.fit(found["score"].astype(np.float64), made, columns or None)
-
-
-def _supported(evidence: EvidenceFunction | None, propensity: str | None) -> EvidenceFunction:
-    function = evidence_function(evidence, propensity)
-    if function not in (naive, ips, impressions):
-        raise DataError(
-            "evidence",
-            "be naive, ips or impressions",
-            function.__name__,
-            "Summarize the rows on one machine.",
-        )
-    return function
+def _first_scores(rows: Rows) -> Floats:
+    """The scores of the first rows; those that are invalid or without weight are left out."""
+    roles = [role for role in ("score", "weight") if role in rows.names]
+    # One task that stops early: a plain limit would shuffle that many rows from every task.
+    first = fetch(rows.frame.select(*roles).coalesce(1).limit(_FIRST_ROWS))
+    scores = first["score"].astype(np.float64)
+    used = COLUMN_RULES["score"].holds(scores)
+    if "weight" in first:
+        used = used & (first["weight"].astype(np.float64) > 0)
+    return scores[used]
 
 
 def _in_one_pass(rows: Rows, grid: Grid) -> Summary | None:
@@ -204,17 +114,16 @@ def _in_one_pass(rows: Rows, grid: Grid) -> Summary | None:
     # Null becomes larger than the limit, and NaN is larger than any number to Spark. Both are then
     # out of range, and the pass for the range reports them.
     clamped = f"least(greatest(coalesce(score, {outside!r}D), {-outside!r}D), {outside!r}D)"
-    binned = with_bins(rows.frame, grid, -outside, outside, clamped)
-    is_outside = F.col("_units") > units_of(grid, limit)
+    binned = _with_bins(rows.frame, grid, -outside, outside, clamped)
+    is_outside = F.col("_units") > int(math.ldexp(limit, grid.bits - grid.floor))
     classes = F.when(is_outside, OUT_OF_RANGE).otherwise(row_class(rows))
     sums = BinSums.by_bin(rows, binned.withColumn("class", classes))
     if sums.has_out_of_range:
         return None
     if sums.has_invalid:
         raise rows.invalid_row_error()
-    first_key = grid.keys(np.array([-outside]))
-    keys, position = np.unique(sums.keys + first_key, return_inverse=True)
-    masses = sums.masses.gather(position, len(keys))
+    keys = sums.keys + grid.keys(np.array([-outside]))
+    masses = sums.masses
     low, high = _outermost(rows, grid, keys, masses)
     means = masses.moment / masses.total
     fine = Summary(means, masses, sums.rows, low, high, rows.kind, grid, keys)
@@ -234,8 +143,7 @@ def _outermost(rows: Rows, grid: Grid, keys: Keys, masses: Masses) -> tuple[floa
     # Their inner ends: `Grid.inner_edges` gives the end of a bin that is nearest to zero.
     after_first = keys[0] + (keys[0] >= 0)
     before_last = keys[-1] - (keys[-1] < 0)
-    inner = grid.inner_edges(np.array([after_first, before_last]))
-    low_edge, high_edge = inner.tolist()
+    low_edge, high_edge = grid.inner_edges(np.array([after_first, before_last])).tolist()
     score = F.col("score")
     outer = rows.frame.where((score <= low_edge) | (score >= high_edge))
     if rows.has_weight:
@@ -246,68 +154,30 @@ def _outermost(rows: Rows, grid: Grid, keys: Keys, masses: Masses) -> tuple[floa
     return low + 0.0, high + 0.0
 
 
-def _has_few_scores(rows: Rows, span: ScoreRange) -> bool:
-    """Whether a summary can keep all distinct scores apart."""
-    used = _classified(rows, span).where(F.col("class") < INVALID)
-    distinct = used.select("score").distinct()
-    return bool(distinct.limit(CAPACITY + 1).count() <= CAPACITY)
-
-
-def _exact(rows: Rows, span: ScoreRange) -> Summary:
-    """Summarize with one bin per distinct score."""
-    sums = BinSums.by_score(rows, _classified(rows, span))
-    _require_valid(sums, rows, span)
-    # Adding 0.0 turns -0.0 into 0.0, so that both share a bin.
-    scores, position = np.unique(sums.keys + 0.0, return_inverse=True)
-    masses = sums.masses.gather(position, len(scores))
-    no_keys = np.empty(0, dtype=np.int64)
-    return Summary(scores, masses, sums.rows, span.low, span.high, rows.kind, None, no_keys)
-
-
 def _pooled(rows: Rows, span: ScoreRange, placement: Placement) -> Summary:
     """Summarize into the bins of the grid for a known range."""
     table = Table.spanning(span.low, span.high, placement=placement)
-    origin = placement.origin
-    offset = _offset(span, origin)
-    binned = with_bins(
-        _classified(rows, span), table.grid, span.low - origin, span.high - origin, offset
-    )
-    sums = BinSums.by_bin(rows, binned, origin)
+    grid = table.grid
+    offset = f"(coalesce(score, {span.low!r}D) - ({grid.origin!r}D))"
+    ends = np.array([span.low, span.high]) - grid.origin
+    by_root = placement.octaves > _MOST_OCTAVES
+    if by_root:
+        # Over so many octaves, bins exceed Spark's integers of 63 bits. The fourth root of the
+        # offset has a quarter of the octaves, and its bins a quarter of the relative width.
+        offset = f"signum({offset}) * sqrt(sqrt(abs({offset})))"
+        ends = np.sign(ends) * np.sqrt(np.sqrt(np.abs(ends)))
+        fewer = Placement(octaves=placement.octaves // 4 + 1)
+        grid = Grid.spanning(float(ends[0]), float(ends[1]), 4 * CAPACITY, fewer)
+    binned = _with_bins(_classified(rows, span), grid, float(ends[0]), float(ends[1]), offset)
+    sums = BinSums.by_bin(rows, binned, table.grid.origin)
     _require_valid(sums, rows, span)
-    size = len(table.squares)
-    if sums.keys.min() < 0 or sums.keys.max() >= size:
+    keys = sums.keys + table.first
+    if by_root:
+        # The driver sorts the means of these bins into the grid.
+        keys = table.grid.keys_of_offsets(sums.masses.moment / sums.masses.total)
+    elif sums.keys[0] < 0 or sums.keys[-1] >= len(table):
         raise changed_rows_error()
-    masses = sums.masses.gather(sums.keys.astype(np.intp), size)
-    table.add(masses, slice(None))
-    return Summary.of_table(table, span.low, span.high, sums.rows, rows.kind)
-
-
-def _offset(span: ScoreRange, origin: float) -> str:
-    """An SQL expression for the offset of a score from the origin, within the range if null."""
-    score = f"coalesce(score, {span.low!r}D)"
-    return f"({score} - ({origin!r}D))" if origin else score
-
-
-def _pooled_by_root(rows: Rows, span: ScoreRange, placement: Placement) -> Summary:
-    """Summarize scores over so many octaves that their bins exceed Spark's integers of 63 bits.
-
-    The fourth root of the offset has a quarter of the octaves. Spark groups by it, and the driver
-    sorts the means of these bins into the grid.
-    """
-    ends = np.array([span.low, span.high]) - placement.origin
-    low, high = (np.sign(ends) * np.sqrt(np.sqrt(np.abs(ends)))).tolist()
-    # The relative width of a bin of roots is a quarter of that of the offsets in it.
-    octaves = placement.octaves // 4 + 1
-    roots = Grid.spanning(low, high, 4 * CAPACITY, Placement(octaves=octaves))
-    offset = _offset(span, placement.origin)
-    root = f"signum({offset}) * sqrt(sqrt(abs({offset})))"
-    binned = with_bins(_classified(rows, span), roots, low, high, root)
-    sums = BinSums.by_bin(rows, binned, placement.origin)
-    _require_valid(sums, rows, span)
-    keys, position = np.unique(sums.keys, return_inverse=True)
-    masses = sums.masses.gather(position, len(keys))
-    table = Table.spanning(span.low, span.high, placement=placement)
-    table.add_in_order(masses, table.grid.keys_of_offsets(masses.moment / masses.total))
+    table.add_in_order(sums.masses, keys)
     return Summary.of_table(table, span.low, span.high, sums.rows, rows.kind)
 
 
@@ -327,3 +197,50 @@ def _require_valid(sums: BinSums, rows: Rows, span: ScoreRange) -> None:
         raise rows.invalid_row_error()
     if sums.all_rows != span.rows:
         raise changed_rows_error()
+
+
+def _with_bins(frame: DataFrame, grid: Grid, low: float, high: float, score: str) -> DataFrame:
+    """Add `bin`, the bin of a score counted from the bin of `low`, and `_units`, its magnitude.
+
+    It is exactly the bin that numpy computes: multiplying by a power of two is exact, and the
+    octave of a score is the bit length of an integer, so that no logarithm, rounding or condition
+    is needed. `score` is an SQL expression for the offset from the grid's origin that is never null
+    and lies in [low, high]. `_units` is the magnitude as an integer multiple of the width of the
+    finest bins.
+    """
+    # Every step is a column that later steps refer to: Spark would evaluate an inlined expression
+    # once for each time that it occurs. Integers are used because Spark compares doubles slowly.
+    first = int(grid.keys_of_offsets(np.array([low], dtype=np.float64))[0])
+    nearest, farthest = sorted((abs(low), abs(high)))
+    base = 0 if low <= 0 <= high else _octave_of(grid, nearest)
+    exponent = grid.bits - grid.floor - base
+    steps = [f"{score} AS _score", f"floor({_scaled('abs(_score)', exponent)}) AS _units"]
+    steps.append(f"shiftright(_units, {grid.bits + 1}) AS _bits_1")
+    shift = 1
+    # x | x >> 1 | x >> 2 ... sets every bit below the highest one, so that the number of set bits
+    # is the bit length.
+    while shift < _octave_of(grid, farthest) - base:
+        name = f"_bits_{shift}"
+        shift *= 2
+        steps.append(f"{name} | shiftright({name}, {shift // 2}) AS _bits_{shift}")
+    steps.append(f"bit_count(_bits_{shift}) AS _octave")
+    within = f"shiftright(_units, _octave) + shiftleft(cast(_octave as bigint), {grid.bits})"
+    key = f"{within} + {base << grid.bits}L"
+    # Scaled down, a tiny score would become 0 and lose its sign.
+    signed = "signum(_score)" if exponent < 0 else _scaled("_score", exponent)
+    # XOR with -1 (all bits set) mirrors a bin to the negative side, as `Grid.keys` does.
+    sign = "0L" if low >= 0 else f"shiftright(floor({signed}), 63)"
+    return frame.selectExpr("*", *steps, f"(({key}) ^ {sign}) - ({first}L) AS bin")
+
+
+def _octave_of(grid: Grid, magnitude: float) -> int:
+    """The octave of a magnitude, counted from the floor."""
+    return max(math.frexp(magnitude)[1] - 1 - grid.floor, 0) if magnitude else 0
+
+
+def _scaled(value: str, exponent: int) -> str:
+    """Return an expression for a value times 2**exponent, which is exact."""
+    # 2.0**1023 is the largest power of two that is a float: a larger scale has two factors.
+    first = min(exponent, 1000)
+    factors = [math.ldexp(1.0, each) for each in (first, exponent - first)]
+    return " * ".join([value, *[f"{factor!r}D" for factor in factors if factor != 1]])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -44,46 +46,35 @@ def require_columns(frame: DataFrame, names: Mapping[str, str]) -> None:
         raise DataError("frame", "be a Spark DataFrame", type(frame).__name__)
     types = dict(frame.dtypes)
     for role, name in names.items():
-        require_column(frame, role, name)
+        if name not in types:
+            rule, remedy = f"have a column {name!r}", f"Name it, e.g. {role}='x'."
+            raise DataError("frame", rule, listed(frame.columns), remedy)
         if types[name] not in _INTEGERS and not types[name].startswith(_FRACTIONS):
-            raise DataError(
-                role, "be numbers", f"column {name!r} of type {types[name]}", "Cast it first."
-            )
+            found = f"column {name!r} of type {types[name]}"
+            raise DataError(role, "be numbers", found, "Cast it first.")
 
 
-def require_column(frame: DataFrame, role: str, name: str) -> None:
-    """Raise a `DataError` unless the frame has a column of that name."""
+def term_column(frame: DataFrame, name: str, *, is_level: bool) -> Column:
+    """Return a column of a term as numbers, or as the text of its levels.
+
+    As a level, 1.0 is "1"; it is null where a number is not whole.
+    """
     if name not in frame.columns:
-        raise DataError(
-            "frame", f"have a column {name!r}", listed(frame.columns), f"Name it, e.g. {role}='x'."
-        )
-
-
-def level_column(frame: DataFrame, name: str) -> Column:
-    """Return a column as the text of its levels: 1.0 is "1"; null where a number is not whole."""
-    require_map_column(frame, name)
+        rule = f"have the column {name!r} of the map"
+        raise DataError("frame", rule, listed(frame.columns), "Add it.")
+    if not is_level:
+        require_columns(frame, {f"column {name!r}": name})
+        return column(name)
     kind = dict(frame.dtypes)[name]
     if kind in _INTEGERS or kind.startswith(_TEXTS):
         return column(name, "string")
     if not kind.startswith(_FRACTIONS):
-        raise DataError(
-            f"column {name!r}",
-            "hold text, whole numbers or booleans",
-            f"type {kind}",
-            "Cast it to text first, as for the fit.",
-        )
+        rule, remedy = "hold text, whole numbers or booleans", "Cast it to text, as for the fit."
+        raise DataError(f"column {name!r}", rule, f"type {kind}", remedy)
     number = column(name)
     # Larger ones stand for many whole numbers.
     is_whole = (F.abs(number) < float(2**53)) & (number == F.floor(number))
     return F.when(is_whole, number.cast("bigint").cast("string"))
-
-
-def require_map_column(frame: DataFrame, name: str) -> None:
-    """Raise a `DataError` unless the frame has a column that a term needs."""
-    if name not in frame.columns:
-        raise DataError(
-            "frame", f"have the column {name!r} of the map", listed(frame.columns), "Add it."
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +82,21 @@ class Rows:
     """The used columns of a frame, named by role and cast to numbers."""
 
     frame: DataFrame
-    roles: tuple[str, ...]
     names: Mapping[str, str]
     """The original column names by role."""
-    is_impressions: bool = False
-    """Whether every row was shown, so that the propensity applies to both classes."""
     names_kept: tuple[str, ...] = ()
     """The original names of the columns of terms."""
+    is_impressions: bool = False
+    """Whether every row was shown, so that the propensity applies to both classes."""
 
     @classmethod
     def of(
-        cls, frame: DataFrame, kept: Mapping[str, Column] | None = None, **names: str | None
+        cls,
+        frame: DataFrame,
+        names: Mapping[str, str | None],
+        kept: Mapping[str, Column] | None = None,
+        *,
+        is_impressions: bool = False,
     ) -> Rows:
         """Select columns by role, and those of terms; a role without a column is left out."""
         given = {role: name for role, name in names.items() if name is not None}
@@ -116,7 +111,7 @@ class Rows:
         kept = kept or {}
         for place, values in enumerate(kept.values()):
             columns.append(values.alias(f"{_KEPT}{place}"))
-        return cls(frame.select(*columns), tuple(given), given, names_kept=tuple(kept))
+        return cls(frame.select(*columns), given, tuple(kept), is_impressions)
 
     @property
     def kept(self) -> list[str]:
@@ -126,12 +121,12 @@ class Rows:
     @property
     def has_propensity(self) -> bool:
         """Whether there is a propensity column."""
-        return "propensity" in self.roles
+        return "propensity" in self.names
 
     @property
     def has_weight(self) -> bool:
         """Whether there is a column of case weights."""
-        return "weight" in self.roles
+        return "weight" in self.names
 
     @property
     def kind(self) -> str:
@@ -151,11 +146,8 @@ class Rows:
 
         The range of the scores is known separately, and checks them all at once.
         """
-        checks = [is_valid(role, F.col(role)) for role in self.roles if role != "score"]
-        result = checks[0]
-        for check in checks[1:]:
-            result = result & check
-        return result
+        checks = [is_valid(role, F.col(role)) for role in self.names if role != "score"]
+        return reduce(and_, checks)
 
     @property
     def positive(self) -> Column:
@@ -185,34 +177,26 @@ class Rows:
         """
         counts = []
         examples = []
-        for role in self.roles:
+        for role in self.names:
             invalid = ~is_valid(role, F.col(role))
             text = F.coalesce(F.col(role).cast("string"), F.lit("null"))
             counts.append(F.count(F.when(invalid, 1)).alias(f"{role}_count"))
             example = F.first(F.when(invalid, text), ignorenulls=True)
             examples.append(example.alias(f"{role}_example"))
         found = self.frame.agg(*counts, *examples).collect()[0]
-        for role in self.roles:
-            count = found[f"{role}_count"]
+        for role, name in self.names.items():
+            count, example = found[f"{role}_count"], found[f"{role}_example"]
             if count:
-                return self._error(role, count, found[f"{role}_example"])
+                subject = role if name == role else f"{role} (column {name!r})"
+                rows = "1 row" if count == 1 else f"{count:,} rows"
+                value = math.nan if example == "null" else float(example)
+                rule = COLUMN_RULES[role].statement_for(value)
+                return DataError(subject, rule, f"{example} in {rows}", remedy_for(role, value))
         return changed_rows_error()
-
-    def _error(self, role: str, count: int, example: str) -> DataError:
-        rule = COLUMN_RULES[role]
-        name = self.names[role]
-        subject = role if name == role else f"{role} (column {name!r})"
-        rows = "1 row" if count == 1 else f"{count:,} rows"
-        value = math.nan if example == "null" else float(example)
-        remedy = remedy_for(role, value)
-        return DataError(subject, rule.statement_for(value), f"{example} in {rows}", remedy)
 
 
 def changed_rows_error() -> DataError:
     """Return the error about a frame whose rows change from one pass to the next."""
-    return DataError(
-        "frame",
-        "hold the same rows each time it is read",
-        "others the second time",
-        ("Cache it, or write it to storage first: random columns and growing tables change."),
-    )
+    remedy = "Cache it, or write it to storage first: random columns and growing tables change."
+    rule = "hold the same rows each time it is read"
+    return DataError("frame", rule, "others the second time", remedy)

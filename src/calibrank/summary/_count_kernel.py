@@ -42,7 +42,7 @@ def _count(  # type: ignore[no-untyped-def]  # Triton reads annotations as types
     floor: tl.constexpr,
     block: tl.constexpr,
 ):
-    """`_tensors._keys_without_kernel` of a block of float32 scores, and the additions."""
+    """`_tensors._keys` of a block of float32 scores, and the additions."""
     row = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     is_row = row < rows
     score = tl.load(scores + row, mask=is_row, other=0.0)

@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from calibrank._internal.cuda import compile_kernel
 from calibrank.errors import MissingExtraError
-from calibrank.summary._pool_native import Sums
-from calibrank.summary.grid import DOUBLE, SINGLE, Grid, Layout
+from calibrank.summary.bins import Sums
+from calibrank.summary.grid import DOUBLE, SINGLE, Grid
 
 try:
     import torch
@@ -167,47 +166,14 @@ def _keys(grid: Grid, first: int, offsets: Tensor) -> Tensor:
     layout = grid.layout(single=offsets.dtype == torch.float32)
     if layout is DOUBLE:
         offsets = offsets.to(torch.float64)
-    offsets = offsets.contiguous()
-    if offsets.is_cuda:
-        kernel = compile_kernel(_kernel_source(grid, layout, first))
-        return kernel(offsets).view(_integer_type(layout)).to(torch.int32)
-    return _keys_without_kernel(grid, layout, first, offsets)
-
-
-def _integer_type(layout: Layout) -> torch.dtype:
-    """The integer type as wide as a float of this layout."""
-    return torch.int32 if layout is SINGLE else torch.int64
-
-
-def _keys_without_kernel(grid: Grid, layout: Layout, first: int, offsets: Tensor) -> Tensor:
-    bits = offsets.view(_integer_type(layout))
+    integer = torch.int32 if layout is SINGLE else torch.int64
+    bits = offsets.contiguous().view(integer)
     leading = (bits & layout.unsigned) >> (layout.mantissa - grid.bits)
     magnitudes = leading - grid.offset(layout)
     scales = grid.scales
     below_floor = (offsets.abs().to(torch.float64) * scales[0] * scales[1]).to(magnitudes.dtype)
     magnitudes = torch.where(magnitudes < 1 << grid.bits, below_floor, magnitudes)
     return ((magnitudes ^ (bits >> layout.sign)) - first).to(torch.int32)
-
-
-def _kernel_source(grid: Grid, layout: Layout, first: int) -> str:
-    """CUDA source of `_keys_without_kernel` as one pass over memory.
-
-    A kernel must return the type it takes, so the bin number is returned in the bits of a float.
-    """
-    if layout is SINGLE:
-        integer, read, write = "int", "__float_as_int", "__int_as_float"
-    else:
-        integer, read, write = "long long", "__double_as_longlong", "__longlong_as_double"
-    shift = layout.mantissa - grid.bits
-    scales = grid.scales
-    return f"""template <typename T> T bin_of(T score) {{
-        {integer} bits = {read}(score);
-        {integer} magnitude = ((bits & {layout.unsigned}LL) >> {shift}) - {grid.offset(layout)}LL;
-        double distance = score < 0 ? -score : score;
-        if (magnitude < {1 << grid.bits})
-            magnitude = ({integer})(distance * {scales[0]!r} * {scales[1]!r});
-        return {write}((magnitude ^ (bits >> {layout.sign})) - ({first}LL));
-    }}"""
 
 
 def _centres(grid: Grid, first: int, size: int, device: Any) -> Tensor:

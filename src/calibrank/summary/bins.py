@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrank._internal import native
 from calibrank._internal.threads import in_threads, row_slices
 from calibrank._internal.validation import (
     Floats,
-    Indices,
     Integers,
     Mask,
+    Numbers,
     add_up,
     on_gpu,
+    score_column,
     starts_of,
 )
 from calibrank.errors import DataError
-from calibrank.evidence import Evidence
-from calibrank.summary import _pool_native
-from calibrank.summary._pool_native import Sums
+from calibrank.evidence import Evidence, Labels, as_evidence
 from calibrank.summary.grid import (
     AROUND_ZERO,
     CAPACITY,
@@ -38,9 +37,50 @@ _BLOCK = 2**19
 # Each thread fills a table of its own; with fewer rows, merging these takes as long as pooling.
 _THREADS_FROM = 3_000_000
 
-# A difference this small, relative to the mass of its bin, is the rounding of sums: a bin of it
-# is empty. It is far below one row in the largest bins, and far above the error of their sums.
-_ROUNDING = 1e-9
+# Scores compared at a time while the distinct ones are collected.
+_COMPARED = 2**20
+
+# The column types that the loops of `native.c` read.
+_TYPES = (np.int8, np.bool_, np.float32, np.float64)
+
+
+class Batch(NamedTuple):
+    """Scores and evidence of rows with nonzero weight, and the range of these scores."""
+
+    scores: Floats
+    evidence: Evidence
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, scores: Numbers, labels: Labels) -> Batch:
+        """Check scores and labels, and drop rows whose total is zero."""
+        scores, low, high = score_column(scores)
+        evidence = as_evidence(labels, len(scores))
+        if evidence.unit_weights or evidence.total.all():
+            return cls(scores, evidence, low, high)
+        kept = evidence.total > 0
+        if not kept.any():
+            raise DataError("weights", "not all be zero", f"{len(scores):,} rows of weight zero")
+        scores = scores[kept]
+        return cls(scores, evidence.rows(kept), float(scores.min()), float(scores.max()))
+
+
+def has_few_distinct(scores: Floats, limit: int) -> bool:
+    """Whether at most `limit` scores are distinct.
+
+    Continuous scores are recognised from the first rows, without sorting all of them.
+    """
+    if len(scores) <= limit:
+        return True
+    # An eighth more than the limit: some ties among continuous scores do no harm.
+    first = np.sort(scores[: limit + limit // 8])
+    seen = first[starts_of(first)]
+    for start in range(0, len(scores), _COMPARED):
+        if len(seen) > limit:
+            return False
+        seen = np.union1d(seen, scores[start : start + _COMPARED])
+    return len(seen) <= limit
 
 
 class Masses(NamedTuple):
@@ -69,16 +109,6 @@ class Masses(NamedTuple):
         """Add up bins that fall into the same one of `size` new bins."""
         return Masses(*[add_up(bins, column, size) for column in self])
 
-    def minus(self, other: Masses) -> Masses:
-        """The difference of two sets of sums over the same bins."""
-        pairs = zip(self, other, strict=True)
-        return Masses(*[mine - theirs for mine, theirs in pairs])
-
-    def scaled(self, factor: float) -> Masses:
-        """The sums that rows of `factor` times the weight have: squares scale by its square."""
-        squares = [factor**2 * column for column in self[5:]]
-        return Masses(*[factor * column for column in self[:5]], *squares)
-
     def of_offsets(self, offsets: Floats) -> Masses:
         """The sums of bins that hold one offset each."""
         moment = self.total * offsets
@@ -101,6 +131,26 @@ class Masses(NamedTuple):
         """These bins and then the other ones."""
         pairs = zip(self, other, strict=True)
         return Masses(*[np.concatenate(pair) for pair in pairs])
+
+
+class Sums(NamedTuple):
+    """Sums per bin, one array row per bin.
+
+    Every row of a table changes `totals`, only its positives change `positives`, and without
+    weights `squares` need no loop at all. Apart, the array that is used most stays in the cache.
+    """
+
+    totals: npt.NDArray[np.float64]
+    """Total, total * offset, total * offset^2, for the offset of the score from the origin."""
+    positives: npt.NDArray[np.float64]
+    """Positive, positive * offset, positive^2, positive * total."""
+    squares: npt.NDArray[np.float64]
+    """Total^2 (one dimension)."""
+
+    @classmethod
+    def zeros(cls, size: int) -> Self:
+        """Sums over no rows."""
+        return cls(np.zeros((size, 3)), np.zeros((size, 4)), np.zeros(size))
 
 
 class Table:
@@ -135,10 +185,6 @@ class Table:
     def __len__(self) -> int:
         return len(self.squares)
 
-    def empty_copy(self) -> Table:
-        """A table of the same bins without rows."""
-        return Table(self.grid, self.first, len(self))
-
     def masses(self) -> Masses:
         """The sums so far."""
         # Transposed copies: the columns of a table are read one at a time from here on.
@@ -149,10 +195,12 @@ class Table:
 
     def add(self, masses: Masses, bins: Integers | slice) -> None:
         """Add sums to distinct bins of the table."""
-        positives = [masses.positive, masses.positive_moment, masses.positive_squared, masses.cross]
-        totals = [masses.total, masses.moment, masses.second_moment]
-        self.totals[bins] += np.array(totals).T
-        self.positives[bins] += np.array(positives).T
+        # Column by column: a copy of all of them would take longer.
+        for place, sums in enumerate((masses.total, masses.moment, masses.second_moment)):
+            self.totals[bins, place] += sums
+        positives = (masses.positive, masses.positive_moment, masses.positive_squared, masses.cross)
+        for place, sums in enumerate(positives):
+            self.positives[bins, place] += sums
         self.squares[bins] += masses.total_squared
 
     def add_in_order(self, masses: Masses, keys: Keys) -> None:
@@ -177,32 +225,6 @@ class Table:
         else:
             self.pool_with_numpy(scores, evidence)
 
-    def replace_evidence(self, batches: Iterable[tuple[Floats, Evidence, Evidence]]) -> None:
-        """Replace the evidence of rows, given as (scores, new evidence, evidence pooled before)."""
-        new = self.empty_copy()
-        old = self.empty_copy()
-        for scores, evidence, pooled in batches:
-            new.pool(scores, evidence)
-            old.pool(scores, pooled)
-        for mine, added, removed in zip(self.sums, new.sums, old.sums, strict=True):
-            mine += added - removed
-        self._move_positives_to_totals()
-
-    def _move_positives_to_totals(self) -> None:
-        """Move positive mass in bins without rows to the nearest bin with rows.
-
-        Rows that were pooled before the grid was changed count where the mean of their old bin
-        lies, which may be another bin than the one of their score.
-        """
-        orphans = np.flatnonzero((self.positives[:, 0] != 0) & (self.totals[:, 0] <= 0))
-        if not len(orphans):
-            return
-        occupied = np.flatnonzero(self.totals[:, 0] > 0)
-        after = np.searchsorted(occupied, orphans).clip(1, len(occupied) - 1)
-        is_lower = orphans - occupied[after - 1] < occupied[after] - orphans
-        np.add.at(self.positives, occupied[after - is_lower], self.positives[orphans])
-        self.positives[orphans] = 0
-
     def pool_with_numpy(self, scores: Floats, evidence: Evidence) -> None:
         """Add rows as `pool` does, without compiled code."""
         buffer = np.empty(min(_BLOCK, len(scores)), dtype=np.int64)
@@ -212,17 +234,7 @@ class Table:
             offsets = self.grid.offsets(scores[rows])
             self.grid.write_keys(offsets, self.first, bins)
             masses = pool_bins(offsets, evidence.rows(rows), bins, len(self))
-            self._add_to_all(masses)
-
-    def _add_to_all(self, masses: Masses) -> None:
-        """Add sums to every bin, column by column: faster than `add`, which copies them first."""
-        for place, sums in enumerate((masses.total, masses.moment, masses.second_moment)):
-            self.totals[:, place] += sums
-        self.squares += masses.total_squared
-        if masses.positive.any():
-            positives = (masses.positive, masses.positive_moment, masses.positive_squared)
-            for place, sums in enumerate((*positives, masses.cross)):
-                self.positives[:, place] += sums
+            self.add(masses, slice(None))
 
     def _pool_tensors(self, scores: Any, evidence: Evidence) -> None:
         from calibrank.summary import _tensors  # noqa: PLC0415  (needs torch)
@@ -240,24 +252,52 @@ class Table:
 
     def _pool_native(self, scores: Floats, evidence: Evidence) -> None:
         if len(scores) < _THREADS_FROM:
-            _pool_native.pool(self.grid, self.first, self.sums, scores, evidence)
+            self._run_loop(self.sums, scores, evidence)
             return
 
         def pool(rows: slice) -> Sums:
             sums = Sums.zeros(len(self))
-            _pool_native.pool(self.grid, self.first, sums, scores[rows], evidence.rows(rows))
+            self._run_loop(sums, scores[rows], evidence.rows(rows))
             return sums
 
         for sums in in_threads(pool, row_slices(len(scores))):
             self.merge(sums)
 
+    def _run_loop(self, sums: Sums, scores: Floats, evidence: Evidence) -> None:
+        grid = self.grid
+        layout = grid.layout(single=scores.dtype == np.float32)
+        counts = sums.totals[:, 0].copy()
+        native.loops.pool(
+            contiguous(scores.astype(layout.float, copy=False)),
+            readable(evidence.positive),
+            None if evidence.unit_weights else readable(evidence.total),
+            *sums,
+            grid.origin,
+            layout.mantissa - grid.bits,
+            grid.offset(layout),
+            1 << grid.bits,
+            self.first,
+            grid.bits - grid.floor,
+        )
+        if evidence.unit_weights:
+            # The loop leaves the squared totals out: they grow by the row counts.
+            sums.squares[:] += sums.totals[:, 0] - counts
+
+
+def readable(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A column in one of the types that the loops read."""
+    return contiguous(values if values.dtype in _TYPES else values.astype(np.float64))
+
+
+def contiguous(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A column whose values follow each other in memory."""
+    return np.require(values, requirements=["C", "ALIGNED"])
+
 
 def pool_bins(offsets: Floats, evidence: Evidence, bins: Integers, size: int) -> Masses:
     """Sum rows over bins, given the bin of each row and the offset of its score."""
     # Most rows are negative, so the sums over positives cost little.
-    rows = np.empty(0, dtype=np.intp)
-    if not evidence.no_positives:
-        rows = np.flatnonzero(evidence.positive != 0)
+    rows = np.flatnonzero(evidence.positive != 0)
     positive_bins = bins[rows]
     mass = evidence.positive[rows].astype(np.float64)
     positive = add_up(positive_bins, mass, size)
@@ -275,35 +315,3 @@ def pool_bins(offsets: Floats, evidence: Evidence, bins: Integers, size: int) ->
         moment = weights * offsets
     moments = (positive_moment, add_up(bins, moment, size), add_up(bins, moment * offsets, size))
     return Masses(positive, total, *moments, positive_squared, cross, total_squared)
-
-
-def difference(mine: Masses, theirs: Masses) -> tuple[Masses, Indices]:
-    """Subtract sums of the same bins; return those that keep mass, and their numbers."""
-    masses = mine.minus(theirs)
-    smallest = _ROUNDING * mine.total
-    lacking = np.flatnonzero((masses.total < -smallest) | (masses.positive < -smallest))
-    if len(lacking):
-        bins = "a bin" if len(lacking) == 1 else f"{len(lacking):,} bins"
-        raise not_contained(f"more mass than it in {bins}")
-    left = np.flatnonzero(masses.total > smallest)
-    if not len(left):
-        raise DataError(
-            "a difference of summaries",
-            "leave some mass",
-            "none",
-            "Add new rows before subtracting old ones.",
-        )
-    kept = masses.take(left)
-    # What remains of a sum of no positives or of equal squares may be a little below zero.
-    squares = [np.maximum(column, 0) for column in kept[5:]]
-    return Masses(np.maximum(kept.positive, 0), *kept[1:5], *squares), left
-
-
-def not_contained(got: str) -> DataError:
-    """The error for a summary that holds what the other does not."""
-    return DataError(
-        "a summary to subtract",
-        "be part of the other",
-        got,
-        "Subtract only what was added before, with the same weights.",
-    )

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from calibrank._internal.arguments import instance, whole
 from calibrank._internal.validation import Floats, Numbers, on_gpu
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels
-from calibrank.summary._batch import Batch, has_few_distinct
-from calibrank.summary.bins import Table
-from calibrank.summary.grid import AROUND_ZERO, CAPACITY, DOUBLE, MOST_DISTINCT, Grid, Placement
-from calibrank.summary.placement import RESOLVED, look, look_at_bins, place, shared_bins
+from calibrank.summary import grid as grids
+from calibrank.summary.bins import Batch, Table, has_few_distinct
+from calibrank.summary.grid import CAPACITY, DOUBLE, MOST_DISTINCT, Grid, Placement
 from calibrank.summary.summary import Summary
 
 # A table that cannot be placed well looks again when its rows have grown by this factor.
@@ -53,7 +50,7 @@ class SummaryBuilder:
         if self._exact is None and not on_gpu(scores):
             batch = Batch.of(scores, labels)
             if not has_few_distinct(batch.scores, self._distinct):
-                placement = place(batch.low, batch.high, look(batch.scores))
+                placement = grids.place(batch.low, batch.high, grids.look(batch.scores))
                 self._bins = _GrowingTable(batch.low, batch.high, batch.evidence.kind, placement)
                 self._bins.add(batch)
                 return
@@ -69,24 +66,9 @@ class SummaryBuilder:
         if isinstance(other, SummaryBuilder):
             if other.empty:
                 return
-            theirs = other._bins  # noqa: SLF001  (of the same class)
-            if self._bins is not None and theirs is not None and self._bins.try_merge(theirs):
-                return
             other = other.summary()
         instance("other", other, Summary, "Make one with Summary.of(scores, labels).")
         self._merge(other)
-
-    def correct(self, batches: Iterable[tuple[Floats, Evidence, Evidence]]) -> None:
-        """Replace the evidence of rows that were added before.
-
-        Each batch holds the scores, the new evidence, and the evidence they were added with.
-        """
-        if self._bins is not None:
-            self._bins.table.replace_evidence(batches)
-            return
-        for scores, evidence, added in batches:
-            change = Summary.of(scores, evidence).minus(Summary.of(scores, added))
-            self._exact = self.summary().merged(change, self._distinct)
 
     def summary(self) -> Summary:
         """The summary of all batches so far."""
@@ -119,7 +101,7 @@ class _GrowingTable:
         low: float,
         high: float,
         kind: str,
-        placement: Placement = AROUND_ZERO,
+        placement: Placement = grids.AROUND_ZERO,
         bits: int = DOUBLE.mantissa,
     ) -> None:
         self.low = low
@@ -136,54 +118,46 @@ class _GrowingTable:
     @classmethod
     def of(cls, summary: Summary) -> _GrowingTable:
         """A table with the rows of a summary."""
-        placement = AROUND_ZERO if summary.grid is None else summary.grid.placement
+        placement = grids.AROUND_ZERO if summary.grid is None else summary.grid.placement
         bins = cls(summary.low, summary.high, summary.kind, placement, summary.bits)
         bins.rows = summary.rows
         summary.add_to(bins.table)
         return bins
 
-    @property
-    def grid(self) -> Grid:
-        return self.table.grid
-
     def add(self, batch: Batch) -> None:
         self._adapt_to(batch)
-        self._count(batch.low, batch.high, len(batch.scores), batch.evidence.kind)
+        self.low = min(batch.low, self.low)
+        self.high = max(batch.high, self.high)
+        self.rows += len(batch.scores)
+        if batch.evidence.kind != self.kind:
+            self.kind = "mixed"
         self.table.pool(batch.scores, batch.evidence)
-
-    def try_merge(self, other: _GrowingTable) -> bool:
-        """Add another table if it has the same bins; return whether it has."""
-        if self.reach != other.reach or self.grid != other.grid:
-            return False
-        self.table.merge(other.table.sums)
-        self._count(other.low, other.high, other.rows, other.kind)
-        return True
 
     def summary(self) -> Summary:
         return Summary.of_table(self.table, self.low, self.high, self.rows, self.kind)
 
     def _adapt_to(self, batch: Batch) -> None:
         """Move to another table if a batch lies outside of this one, or shares too few bins."""
-        origin = self.grid.origin
+        origin = self.table.grid.origin
         inside = batch.low - origin >= self.reach[0] and batch.high - origin <= self.reach[1]
         if inside and self.rows < self.rows_of_next_look:
             return
-        sample = look(batch.scores)
-        if inside and shared_bins(self.grid, sample) <= RESOLVED:
+        sample = grids.look(batch.scores)
+        if inside and grids.shared_bins(self.table.grid, sample) <= grids.RESOLVED:
             return
         self._move(min(batch.low, self.low), max(batch.high, self.high), sample)
         self.rows_of_next_look = _LOOK_AGAIN * self.rows
 
     def _move(self, low: float, high: float, sample: Floats) -> None:
         """Bring the rows so far to a grid over a new range that resolves them and a sample."""
-        placement = self.grid.placement
-        bits = self.grid.bits
+        placement = self.table.grid.placement
+        bits = self.table.grid.bits
         pooled = self.summary() if self.rows else None
         if pooled is not None:
             # Half of the look is at the past, half at the batch: the next ones may be like it.
-            past = look_at_bins(pooled.scores, pooled.total)[::2]
+            past = grids.look_at_bins(pooled.scores, pooled.total)[::2]
             sample = np.sort(np.concatenate([past, sample[::2]]))
-        chosen = place(low, high, sample, placement)
+        chosen = grids.place(low, high, sample, placement)
         if chosen != placement:
             bits = DOUBLE.mantissa
         wider = _GrowingTable(low, high, self.kind, chosen, bits)
@@ -191,10 +165,3 @@ class _GrowingTable:
             pooled.add_to(wider.table)
         self.reach = wider.reach
         self.table = wider.table
-
-    def _count(self, low: float, high: float, rows: int, kind: str) -> None:
-        self.low = min(low, self.low)
-        self.high = max(high, self.high)
-        self.rows += rows
-        if kind != self.kind:
-            self.kind = "mixed"

@@ -10,18 +10,20 @@ from typing import Self
 
 import numpy as np
 
-from calibrank._internal.arguments import instance, path_of, regular_file
+from calibrank._internal.arguments import instance
 from calibrank._internal.logit import logit
-from calibrank._internal.npz import Arrays, read_arrays, write_arrays
+from calibrank._internal.npz import Arrays
 from calibrank._internal.segment_keys import Encoded, Key, leaves_of
 from calibrank._internal.validation import Floats, Indices, add_up, starts_of
-from calibrank.composition import refusal
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence
-from calibrank.summary import _segment_file
-from calibrank.summary._segment_cells import BINS, Cells, Codes, Occupied
-from calibrank.summary.placement import look
+from calibrank.summary import _file
+from calibrank.summary._cells import BINS, Cells, Codes
+from calibrank.summary.grid import look
 from calibrank.summary.summary import Summary
+
+# A million segments, all of whose bins are occupied, and their names.
+_LARGEST_FILE = 2**31
 
 # Of the variance of scores, so much may be within bins. With good edges it is 0.001.
 _LARGEST_SPREAD = 0.0025
@@ -62,7 +64,7 @@ class SegmentSums:
     >>> sums = SegmentSums(np.array([0.5]), ["country"])
     >>> evidence = Evidence.trusted(np.array([1.0, 0.0]), np.ones(2), "naive")
     >>> sums.add(np.array([0.2, 0.7]), evidence, [encode("country", ["NL", "DE"])])
-    >>> (sums + sums).keys, (sums + sums).totals.tolist()
+    >>> (sums + sums).keys, (sums + sums).by_bin[1].tolist()
     ([('NL',), ('DE',)], [[2.0, 0.0], [0.0, 2.0]])
     """
 
@@ -76,9 +78,8 @@ class SegmentSums:
         """Of the evidence; by default that of the first rows."""
         self.keys: list[Key] = []
         self._edges_stay = edges is not None
-        self._has_edges = edges is not None
         self._numbers: dict[Key, int] = {}
-        self._cells = Cells()
+        self.cells = Cells()
         # Mass, and mass times score, by bin: estimated, because sums over all cells take longer.
         self._seen: Floats = np.zeros((2, BINS))
         # Batches of a table share a growing list of values: each is numbered once.
@@ -110,10 +111,11 @@ class SegmentSums:
         cells = segment * BINS + bins[known]
         count = len(sums.keys)
         by_bin = [add_up(cells, mass[known], count * BINS) for mass in masses]
-        sums._cells.by_bin = np.array(by_bin).T.reshape(count, BINS, 3).copy()
+        by_segment = None
         if squares is not None:
-            by_segment = [add_up(segment, square[known], count) for square in squares]
-            sums._cells.by_segment = np.array(by_segment).T.copy()
+            sums_of = [add_up(segment, square[known], count) for square in squares]
+            by_segment = np.array(sums_of).T.copy()
+        sums.cells = Cells.of(np.array(by_bin).T.reshape(count, BINS, 3).copy(), by_segment)
         return sums
 
     def add(self, scores: Floats, evidence: Evidence, columns: Sequence[Encoded]) -> None:
@@ -123,7 +125,7 @@ class SegmentSums:
         self.kind = self.kind or evidence.kind
         self.place_bins(scores, evidence)
         codes, numbers = self._numbered(columns)
-        self._cells.pool(scores, evidence, codes, numbers, self.edges)
+        self.cells.pool(scores, evidence, codes, numbers, self.edges)
 
     def place_bins(self, scores: Floats, evidence: Evidence) -> None:
         """Choose edges by the first rows, and others if a batch crowds into a few bins.
@@ -132,24 +134,15 @@ class SegmentSums:
         """
         if self._edges_stay:
             return
-        if not self._has_edges:
+        if not len(self.edges):
             if evidence.unit_weights or evidence.total.any():
                 summary = Summary.of(scores, evidence)
-                self.edges, self._has_edges = bin_edges(summary), True
+                self.edges = bin_edges(summary)
                 self._seen = _binned(self.edges, summary.scores, summary.total)
             return
         sample = look(scores)
         mass = len(scores) if evidence.unit_weights else float(evidence.total.sum())
         self._cover(sample, np.full(len(sample), mass / len(sample)))
-
-    def start_with(self, edges: Floats) -> None:
-        """Place the bins as in other sums, before the first rows are added."""
-        self.edges, self._has_edges = edges, True
-
-    @property
-    def has_edges(self) -> bool:
-        """Whether the bins have been placed."""
-        return self._has_edges
 
     def merge(self, other: SegmentSums) -> None:
         """Add the rows of other sums, for example of another day or machine.
@@ -164,13 +157,14 @@ class SegmentSums:
         if not other.keys:
             return
         numbers = self._number(other.keys)
-        cells = other._cells.take(slice(0, len(other.keys)))
-        if not self._has_edges:
-            self.edges, self._has_edges = other.edges, True
-        self._cover(*other._distribution())
+        cells = other.cells
+        if not len(self.edges):
+            self.edges = other.edges
+        _, mass, moment = cells.by_bin.sum(axis=0).T
+        self._cover(*_means(mass, moment))
         if not np.array_equal(self.edges, other.edges):
             cells = cells.with_edges(self.edges)
-        self._cells.add(cells, numbers)
+        self.cells.add(cells, numbers)
 
     def require(self, names: Sequence[str], kind: str | None = None) -> None:
         """Raise a `DataError` unless these are sums of the columns and of the kind of evidence."""
@@ -179,64 +173,45 @@ class SegmentSums:
             ("kind of evidence", self.kind, kind),
         ):
             if own and given and own != given:
-                raise DataError(
-                    "sums by segment",
-                    f"be of the same {what}",
-                    f"{own} and {given}",
-                    "Make them again from the rows.",
-                )
+                rule, remedy = f"be of the same {what}", "Make them again from the rows."
+                raise DataError("sums by segment", rule, f"{own} and {given}", remedy)
 
     def __add__(self, other: SegmentSums) -> SegmentSums:
         result = SegmentSums(self.edges)
         result._edges_stay = self._edges_stay
-        result._has_edges = self._has_edges
         result.merge(self)
         result.merge(other)
         return result
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the sums to a file, atomically, for `SegmentSums.load`."""
-        if self.kind == "doubly_robust":
-            raise refusal("doubly_robust", "a saved summary")
-        write_arrays(path_of("path", path), self.to_arrays())
+        _file.save(path, self.kind, self.to_arrays())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """Read sums that `save` wrote, to add rows or to merge them with others."""
-        rule = "sums by segment that were saved"
-        file = regular_file(path_of("path", path), rule, "Write them with sums.save(path).")
-        try:
-            return cls.of_arrays(read_arrays(file, _segment_file.LARGEST_FILE))
-        except ValueError as error:
-            raise DataError(
-                path, f"be {rule}", f"another or a damaged file: {error}", "Create it again."
-            ) from None
+        return _file.load(path, _LARGEST_FILE, "sums by segment that were saved", cls.of_arrays)
 
     def to_arrays(self) -> Arrays:
         """The sums as arrays by name, for files that hold sums among other things."""
-        content = _segment_file.Content(self.edges, self.keys, self._cells, self.names, self.kind)
-        return _segment_file.pack(content)
+        flat = self.cells.flat
+        places = np.flatnonzero(flat[:, 1] > 0)
+        sums = {"edges": self.edges, "places": places, "by_bin": flat[places]}
+        sums["by_segment"] = self.cells.by_segment
+        return _file.pack_segments(self.names, self.kind, self.keys, sums)
 
     @classmethod
     def of_arrays(cls, arrays: Arrays) -> Self:
         """Rebuild sums; a `ValueError` says what is wrong with other arrays."""
-        return cls._of(_segment_file.unpack(arrays))
-
-    @classmethod
-    def _of(cls, content: _segment_file.Content) -> Self:
-        edges, keys, cells, names, kind = content
-        sums = cls(edges, names, kind)
+        found = _file.unpack_segments(arrays, BINS)
+        sums = cls(found["edges"], found["names"], found["kind"])
         sums._edges_stay = False
-        sums._number(keys)
-        sums._cells = cells
-        sums._seen = cells.by_bin.sum(axis=0)[:, 1:].T
-        sums._has_edges = bool(keys)
+        sums._number(found["keys"])
+        by_bin = np.zeros((len(sums.keys), BINS, 3))
+        by_bin.reshape(-1, 3)[found["places"]] = found["by_bin"]
+        sums.cells = Cells.of(by_bin, found["by_segment"])
+        sums._seen = by_bin.sum(axis=0)[:, 1:].T
         return sums
-
-    def __rmul__(self, factor: float) -> Self:
-        cells = self._cells.take(slice(0, len(self.keys))).scaled(factor)
-        content = _segment_file.Content(self.edges, self.keys, cells, self.names, self.kind)
-        return self._of(content)
 
     def merged(self, rows: Indices, places: Indices) -> SegmentSums:
         """The sums of some segments, merged where they have the same place; without keys."""
@@ -244,33 +219,18 @@ class SegmentSums:
         starts = np.flatnonzero(starts_of(places[order]))
         merged = SegmentSums(self.edges)
         merged.keys = [()] * len(starts)
-        merged._cells = self._cells.take(rows[order]).merged(starts)
+        merged.cells = self.cells.merged(rows[order], starts)
         return merged
 
     @property
     def by_bin(self) -> Floats:
         """Positive mass, total mass and total mass times score, by segment and bin."""
-        cells = self._cells.by_bin[: len(self.keys), : len(self.edges) + 1]
-        return np.moveaxis(cells, 2, 0)
+        return np.moveaxis(self.cells.by_bin[:, : len(self.edges) + 1], 2, 0)
 
     @property
     def by_segment(self) -> Floats:
         """Sums of squares of positive and of total mass, and the number of rows, by segment."""
-        return self._cells.take(slice(0, len(self.keys))).by_segment.T
-
-    @property
-    def is_weighted(self) -> bool:
-        """Whether `by_segment` is more than the sums over the bins of each segment."""
-        return self._cells.is_weighted
-
-    def occupied(self) -> Occupied:
-        """The cells (a bin of a segment) that have rows."""
-        return self._cells.take(slice(0, len(self.keys))).occupied()
-
-    @property
-    def totals(self) -> Floats:
-        """Total mass by segment and bin."""
-        return self.by_bin[1]
+        return self.cells.by_segment.T
 
     def _numbered(self, columns: Sequence[Encoded]) -> tuple[Codes, Codes]:
         """A code per row, and the row of each code in the sums (-1: left out)."""
@@ -292,32 +252,32 @@ class SegmentSums:
         # From the end: a batch has few new keys, and the sums may have many.
         new = list(islice(reversed(known), len(known) - count))
         self.keys.extend(reversed(new))
-        self._cells.reserve(len(self.keys))
+        self.cells.reserve(len(self.keys))
         return np.array(numbers, dtype=np.int32)
 
     def _cover(self, scores: Floats, masses: Floats) -> None:
         """Move to other edges if these would crowd the rows so far and others into a few bins."""
-        past, past_masses = self._distribution()
+        if self._edges_stay:
+            return
+        past, past_masses = _means(*self._seen)
         points = np.concatenate([past, scores])
         order = np.argsort(points, kind="stable")
         points = points[order]
         masses = np.concatenate([past_masses, masses])[order]
-        spread = 0.0 if self._edges_stay else _spread_within(self.edges, points, masses)
+        spread = _spread_within(self.edges, points, masses)
         if spread > _LARGEST_SPREAD:
             edges = _quantiles(points, masses)
             # Scores that are mostly equal are in few bins whatever the edges are.
             if _spread_within(edges, points, masses) < 0.7 * spread:
                 self.edges = edges
-                self._cells = self._cells.take(slice(0, len(self.keys))).with_edges(edges)
+                self.cells = self.cells.with_edges(edges)
         self._seen = _binned(self.edges, points, masses)
 
-    def _distribution(self) -> tuple[Floats, Floats]:
-        """The mean score of each bin that has rows, and its mass, both about."""
-        mass, moment = self._seen
-        if self._edges_stay:
-            _, mass, moment = self._cells.by_bin[: len(self.keys)].sum(axis=0).T
-        occupied = np.flatnonzero(mass > 0)
-        return moment[occupied] / mass[occupied], mass[occupied]
+
+def _means(mass: Floats, moment: Floats) -> tuple[Floats, Floats]:
+    """The mean score of each bin that has rows, and its mass."""
+    occupied = np.flatnonzero(mass > 0)
+    return moment[occupied] / mass[occupied], mass[occupied]
 
 
 def _binned(edges: Floats, scores: Floats, masses: Floats) -> Floats:

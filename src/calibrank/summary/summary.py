@@ -6,34 +6,29 @@ Rows with equal scores can be summed without changing any result, so a summary i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from os import PathLike
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
-from calibrank._internal.arguments import path_of, real, regular_file, whole
-from calibrank._internal.npz import Arrays, read_arrays, write_arrays
+from calibrank._internal.arguments import instance, whole
+from calibrank._internal.npz import Arrays
 from calibrank._internal.validation import Floats, Numbers, on_gpu
-from calibrank.composition import refusal
-from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels
 from calibrank.summary import _file
-from calibrank.summary._batch import Batch, has_few_distinct
-from calibrank.summary.bins import Masses, Table, difference, not_contained, pool_bins
-from calibrank.summary.grid import (
-    AROUND_ZERO,
-    CAPACITY,
-    DOUBLE,
-    MOST_DISTINCT,
-    Grid,
-    Keys,
-    Placement,
-)
-from calibrank.summary.placement import look, look_at_bins, place
+from calibrank.summary import grid as grids
+from calibrank.summary.bins import Batch, Masses, Table, has_few_distinct, pool_bins
+from calibrank.summary.grid import CAPACITY, DOUBLE, MOST_DISTINCT, Grid, Keys, Placement
 
 # Rows whose scores are sorted at a time: sorting a block and merging is faster than sorting all.
 _BLOCK = 2**20
+
+# A bin with more than this fraction of the mass has rows enough to show a trend of its own.
+_LARGE_SHARE = 0.01
+
+# A summary of 2**20 distinct scores takes 80 MB.
+_LARGEST_FILE = 2**27
 
 # A grid with bins on both sides of its origin has at least one per octave.
 _FEWEST_BINS = 512
@@ -43,22 +38,14 @@ _FEWEST_BINS = 512
 class Summary:
     """Evidence pooled by score; `+` merges two summaries, in any order, to the same result.
 
-    `sum` merges many, `-` removes rows that were merged before (a sliding window), and a factor
-    multiplies the weights of all rows (exponential decay).
+    `sum` merges many.
 
     >>> monday = Summary.of([0.1, 0.5, 0.5], [0, 0, 1])
     >>> tuesday = Summary.of([0.5, 0.9], [1, 1])
     >>> both = sum([monday, tuesday])
     >>> both
     Summary(5 rows in 3 bins over [0.1, 0.9], positive=3, total=5, kind='naive')
-    >>> both - monday
-    Summary(2 rows in 2 bins over [0.5, 0.9], positive=2, total=2, kind='naive')
-    >>> 0.5 * monday + tuesday
-    Summary(5 rows in 3 bins over [0.1, 0.9], positive=2.5, total=3.5, kind='naive')
     """
-
-    # NumPy's numbers would treat a summary as an array; this leaves `*` to the summary.
-    __array_ufunc__: ClassVar[None] = None
 
     scores: Floats
     """Mean score of each bin, in increasing order."""
@@ -69,9 +56,9 @@ class Summary:
     high: float
     kind: str
     """Kind of the evidence, or "mixed"."""
-    grid: Grid | None
+    grid: Grid | None = None
     """None if each bin is one distinct score."""
-    keys: Keys
+    keys: Keys = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """Bin numbers in the grid; empty without a grid."""
 
     @classmethod
@@ -84,7 +71,7 @@ class Summary:
             return cls._exact(batch.scores, batch.evidence)
         # On a GPU pooling is so fast that the work on the host counts; half the bins halve it.
         capacity = CAPACITY // 2 if gpu else CAPACITY
-        placement = place(batch.low, batch.high, look(batch.scores), capacity=capacity)
+        placement = grids.place(batch.low, batch.high, grids.look(batch.scores), capacity=capacity)
         table = Table.spanning(batch.low, batch.high, capacity, placement=placement)
         table.pool(batch.scores, batch.evidence)
         rows = len(batch.scores)
@@ -109,127 +96,54 @@ class Summary:
     def _of_distinct(cls, scores: Floats, masses: Masses, rows: int, kind: str) -> Self:
         low = float(scores[0]) if len(scores) else np.nan
         high = float(scores[-1]) if len(scores) else np.nan
-        return cls(scores, masses, rows, low, high, kind, None, np.empty(0, dtype=np.int64))
+        return cls(scores, masses, rows, low, high, kind)
 
     @classmethod
     def of_table(cls, table: Table, low: float, high: float, rows: int, kind: str) -> Self:
         """Summarize the bins of a table that hold any mass."""
         occupied = np.flatnonzero(table.totals[:, 0] > 0)
         masses = table.masses().take(occupied)
-        means = _means(masses, table.grid, low, high)
+        # Rounding may move the mean of an outermost bin beyond the range.
+        means = np.clip(table.grid.origin + masses.moment / masses.total, low, high)
         return cls(means, masses, rows, low, high, kind, table.grid, occupied + table.first)
 
     def __add__(self, other: Self) -> Self:
-        _require_summary("a sum", other)
+        instance("other", other, Summary, "Make one of rows with Summary.of(scores, labels).")
         # Whoever asked for more distinct scores than usual wants them in sums as well.
         unusual = max(len(self), len(other)) > CAPACITY
         return self.merged(other, MOST_DISTINCT if unusual else CAPACITY)
 
     def merged(self, other: Self, most_distinct: int) -> Self:
         """The sum, in which up to `most_distinct` scores have a bin each if both are exact."""
-        kind = self._common_kind(other)
+        kind = self.kind if self.kind == other.kind else "mixed"
         rows = self.rows + other.rows
+        scores = np.concatenate([self.scores, other.scores])
         if self.exact and other.exact:
-            scores = np.concatenate([self.scores, other.scores])
             distinct, bins = np.unique(scores, return_inverse=True)
             if len(distinct) <= most_distinct:
                 masses = self.masses.followed_by(other.masses).gather(bins, len(distinct))
                 return self._of_distinct(distinct, masses, rows, kind)
         low = min(self.low, other.low)
         high = max(self.high, other.high)
-        placement, bits = self._common_grid(other, low, high)
+        both = [each.grid for each in (self, other) if each.grid is not None]
+        preferred = both[0].placement if both else grids.AROUND_ZERO
+        total = np.concatenate([self.total, other.total])
+        order = np.argsort(scores, kind="stable")
+        sample = grids.look_at_bins(scores[order], total[order])
+        placement = grids.place(low, high, sample, preferred)
+        # A finer grid than that of a summary would only spread its bins.
+        finest = [grid.bits for grid in both if grid.placement == placement]
+        bits = min(finest, default=DOUBLE.mantissa)
         table = Table.spanning(low, high, bits=bits, placement=placement)
         self.add_to(table)
         other.add_to(table)
         return self.of_table(table, low, high, rows, kind)
 
-    def _common_grid(self, other: Self, low: float, high: float) -> tuple[Placement, int]:
-        """A placement that resolves the bins of both over a range, and the most bits to keep."""
-        grids = [each.grid for each in (self, other) if each.grid is not None]
-        preferred = grids[0].placement if grids else AROUND_ZERO
-        scores = np.concatenate([self.scores, other.scores])
-        total = np.concatenate([self.total, other.total])
-        order = np.argsort(scores, kind="stable")
-        placement = place(low, high, look_at_bins(scores[order], total[order]), preferred)
-        # A finer grid than that of a summary would only spread its bins.
-        bits = [grid.bits for grid in grids if grid.placement == placement]
-        return placement, min(bits, default=DOUBLE.mantissa)
-
     def __radd__(self, other: object) -> Self:
         # The built-in `sum` starts from the number 0.
         if isinstance(other, int) and other == 0:
             return self
-        _require_summary("a sum", other)
-        raise AssertionError("a sum of two summaries starts at the first one")
-
-    def __sub__(self, other: Self) -> Self:
-        """The summary without rows that were merged into it before.
-
-        Where rows were pooled, the result keeps the range of scores of the larger summary.
-        """
-        _require_summary("a difference", other)
-        rows = self.rows - other.rows
-        kind = self._common_kind(other)
-        if self.exact and other.exact:
-            scores, bins = np.unique(
-                np.concatenate([self.scores, other.scores]), return_inverse=True
-            )
-            mine = self.masses.gather(bins[: len(self)], len(scores))
-            theirs = other.masses.gather(bins[len(self) :], len(scores))
-            masses, left = difference(mine, theirs)
-            return self._of_distinct(scores[left], masses, max(rows, len(left)), kind)
-        return self._pooled_minus(other, rows, kind)
-
-    def _pooled_minus(self, other: Self, rows: int, kind: str) -> Self:
-        if other.low < self.low or other.high > self.high:
-            raise not_contained(f"scores over [{other.low:.6g}, {other.high:.6g}]")
-        table = self._table_to_subtract_in(other)
-        others = table.empty_copy()
-        self.add_to(table)
-        other.add_to(others)
-        masses, left = difference(table.masses(), others.masses())
-        means = _means(masses, table.grid, self.low, self.high)
-        keys = left + table.first
-        rows = max(rows, len(left))
-        return type(self)(means, masses, rows, self.low, self.high, kind, table.grid, keys)
-
-    def __rsub__(self, other: object) -> Self:
-        _require_summary("a difference", other)
-        raise AssertionError("a difference of two summaries starts at the first one")
-
-    def _table_to_subtract_in(self, other: Self) -> Table:
-        """Empty bins in which bins of the other summary are where they were merged."""
-        placement = AROUND_ZERO if self.grid is None else self.grid.placement
-        bits = self.bits
-        if other.grid is not None and other.grid.placement == placement:
-            bits = min(bits, other.bits)
-        return Table.spanning(self.low, self.high, bits=bits, placement=placement)
-
-    def __mul__(self, factor: float) -> Self:
-        """The summary of the same rows with `factor` times the weight.
-
-        The number of rows stays, as with row weights. Sums of squares scale by the square, so that
-        standard errors are those of weighted rows.
-        """
-        # Squares of masses are scaled by the square of the factor.
-        factor = real("a factor of a summary", factor, "[1e-100, 1e100]", "E.g. 0.9 * summary.")
-        return replace(self, masses=self.masses.scaled(factor))
-
-    __rmul__ = __mul__
-
-    def _common_kind(self, other: Self) -> str:
-        return self.kind if self.kind == other.kind else "mixed"
-
-    def update(self, scores: Numbers, labels: Labels) -> Self:
-        """The summary with one more batch of rows; `SummaryBuilder` is faster for many batches."""
-        return self + self.of(scores, labels)
-
-    def minus(self, other: Self) -> Self:
-        """The difference of two summaries of the same scores.
-
-        Its masses may be negative: it is not a valid summary, only a correction to add to one.
-        """
-        return replace(self, masses=self.masses.minus(other.masses), rows=0)
+        return NotImplemented
 
     def rebinned(self, placement: Placement, bits: int, capacity: int = CAPACITY) -> Self:
         """The summary in the bins of a grid with at most so many bits of the mantissa."""
@@ -249,8 +163,8 @@ class Summary:
         if len(self) <= capacity:
             return self
         if self.grid is None:
-            sample = look_at_bins(self.scores, self.total)
-            placement = place(self.low, self.high, sample, capacity=capacity)
+            sample = grids.look_at_bins(self.scores, self.total)
+            placement = grids.place(self.low, self.high, sample, capacity=capacity)
         else:
             # Bins of one placement can be merged exactly; others would have to be divided.
             placement = self.grid.placement
@@ -263,32 +177,30 @@ class Summary:
             masses = masses.of_offsets(table.grid.offsets(self.scores))
         elif self.grid.origin != table.grid.origin:
             masses = masses.moved(self.grid.origin - table.grid.origin)
-        table.add_in_order(masses, self._keys_in(table.grid))
-
-    def _keys_in(self, grid: Grid) -> Keys:
-        """The bin of another grid for each bin."""
-        if self.grid is not None and grid.contains(self.grid):
+        if self.grid is not None and table.grid.contains(self.grid):
             # The whole bin lies in one bin of the coarser grid; any score in it tells which.
-            return grid.keys_of_offsets(self.grid.inner_edges(self.keys))
-        return grid.keys(self.scores)
+            keys = table.grid.keys_of_offsets(self.grid.inner_edges(self.keys))
+        else:
+            keys = table.grid.keys(self.scores)
+        table.add_in_order(masses, keys)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the summary to a file, atomically, for `Summary.load`.
 
         The file holds arrays and their digest, in NumPy's npz format.
         """
-        if self.kind == "doubly_robust":
-            raise refusal("doubly_robust", "a saved summary")
-        write_arrays(path_of("path", path), self.to_arrays())
+        _file.save(path, self.kind, self.to_arrays())
 
     def to_arrays(self) -> Arrays:
         """The arrays of the summary by name, for files that hold it among other things."""
-        return _file.pack(self)
+        return _file.pack_summary(self)
 
     @classmethod
     def of_arrays(cls, arrays: Arrays) -> Self:
         """Rebuild a summary; a `ValueError` says what is wrong with other arrays."""
-        return cls(**_file.unpack(arrays)._asdict())
+        summary = cls(**_file.unpack_summary(arrays))
+        _file.check_summary(summary)
+        return summary
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -300,14 +212,7 @@ class Summary:
         >>> Summary.load(path) + Summary.of([0.7], [1])
         Summary(3 rows in 3 bins over [0.1, 0.7], positive=2, total=3, kind='naive')
         """
-        rule = "a summary that calibrank saved"
-        file = regular_file(path_of("path", path), rule, "Write one with summary.save(path).")
-        try:
-            return cls.of_arrays(read_arrays(file, _file.LARGEST_FILE))
-        except ValueError as error:
-            raise DataError(
-                path, f"be {rule}", f"another or a damaged file: {error}", "Create it again."
-            ) from None
+        return _file.load(path, _LARGEST_FILE, "a summary that calibrank saved", cls.of_arrays)
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -372,17 +277,87 @@ class Summary:
         return np.maximum(squares + probabilities**2 * masses.total_squared, 0)
 
 
-def _means(masses: Masses, grid: Grid, low: float, high: float) -> Floats:
-    """The mean score of each bin of a grid."""
-    # Rounding may move the mean of an outermost bin beyond the range.
-    return np.clip(grid.origin + masses.moment / masses.total, low, high)
+def spreads(summary: Summary) -> Floats:
+    """The standard deviation of the scores in each bin."""
+    if summary.grid is None:
+        return np.zeros(len(summary))
+    masses = summary.masses
+    mean = masses.moment / masses.total
+    square = masses.second_moment / masses.total
+    variance = np.maximum(square - mean**2, 0)
+    # The difference of two nearly equal numbers is mostly rounding in narrow bins. There the mean
+    # and the ends of the bin bound the variance (Bhatia and Davis).
+    rounding = 100 * np.finfo(np.float64).eps * np.sqrt(summary.rows) * square
+    narrow = np.flatnonzero(variance <= rounding)
+    if len(narrow):
+        origin = summary.grid.origin
+        ends = summary.grid.ends(summary.keys[narrow])
+        low, high = np.clip(ends, summary.low - origin, summary.high - origin)
+        largest = np.maximum((mean[narrow] - low) * (high - mean[narrow]), 0)
+        variance[narrow] = np.minimum(variance[narrow], largest)
+    return np.sqrt(variance)
 
 
-def _require_summary(operation: str, other: object) -> None:
-    if not isinstance(other, Summary):
-        raise DataError(
-            operation,
-            "be of two summaries",
-            type(other).__name__,
-            "Make one of rows with Summary.of(scores, labels).",
-        )
+def coarser(summary: Summary, bits: int) -> Summary:
+    """The summary on a grid with so many bits fewer: each bit merges bins in pairs."""
+    if summary.grid is None:
+        return summary
+    return summary.rebinned(summary.grid.placement, max(summary.bits - bits, 0))
+
+
+def pooling_error(probabilities: Floats, summary: Summary) -> float:
+    """How far pooling moves probabilities, on average over the mass.
+
+    `probabilities` are those of the bins. A row differs from its bin's mean score by the spread of
+    the bin, on average, so its probability differs by about the spread times the local slope.
+    This is of first order in the width of bins, and an upper bound for smooth curves, whose error
+    is of second order.
+    """
+    if summary.exact:
+        return 0.0
+    shares = summary.total / summary.total.sum()
+    deviations = spreads(summary)
+    rises, gaps = np.abs(_rises(probabilities)), _rises(summary.scores)
+    relative = np.divide(deviations, gaps, out=np.full(len(summary), 0.5), where=gaps > 0)
+    errors = rises * np.minimum(relative, 0.5)
+    large = np.flatnonzero(shares > _LARGE_SHARE)
+    if len(large):
+        errors[large] = np.maximum(errors[large], _trends(summary, deviations)[large])
+    return float((shares * errors).sum())
+
+
+def _rises(values: Floats) -> Floats:
+    """How much values rise from the bin before to the bin after each bin."""
+    padded = np.pad(values, 1, mode="edge")
+    return padded[2:] - padded[:-2]
+
+
+def _trends(summary: Summary, deviations: Floats) -> Floats:
+    """How much the rate changes over one standard deviation of the scores inside each bin.
+
+    The slope of a regression of labels on scores within the bin, beyond two standard errors.
+    """
+    masses = summary.masses
+    rate = masses.positive / masses.total
+    covariance = masses.positive_moment / masses.total - rate * masses.moment / masses.total
+    trend = np.divide(
+        np.abs(covariance), deviations, out=np.zeros(len(summary)), where=deviations > 0
+    )
+    residuals = summary.squared_residuals(rate)
+    return np.maximum(trend - 2 * np.sqrt(residuals) / masses.total, 0)
+
+
+def auc(summary: Summary) -> tuple[float, float]:
+    """The probability that a positive scores above a negative, and its standard error.
+
+    The standard error is an upper bound (Hanley and McNeil, 1982): the variance of the AUC is at
+    most AUC (1 - AUC) / m, and hence 1 / (4 m), with m the mass of the smaller class.
+    """
+    positive = summary.positive
+    negative = summary.total - summary.positive
+    # Ties count one half.
+    negative_below = np.cumsum(negative) - negative / 2
+    pairs = max(float(positive.sum() * negative.sum()), 1e-300)
+    area = float(positive @ negative_below) / pairs
+    smaller_class = max(min(positive.sum(), negative.sum()), 1.0)
+    return area, 0.5 / smaller_class**0.5

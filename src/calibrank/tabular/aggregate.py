@@ -1,14 +1,17 @@
-"""Summarize a table on disk, in one pass unless exposure is counted first."""
+"""Summarize a table on disk in one pass, or read all its rows where terms need them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from threading import Event
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
+from calibrank._internal.segment_keys import Encoded
 from calibrank._internal.threads import in_workers, thread_count
 from calibrank._internal.validation import Floats, Indices
 from calibrank.anchoring import Positives
@@ -17,13 +20,23 @@ from calibrank.evidence import Evidence, checked_evidence, impressions, naive
 from calibrank.summary import Summary, SummaryBuilder
 from calibrank.summary.by_segment import SegmentSums
 from calibrank.summary.grid import CAPACITY
+from calibrank.tables import row_partitions
+from calibrank.tabular.arrow import SegmentCodes, join_segments
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.files import Progress, ReadTask
-from calibrank.tabular.propensity import TableExposure, evidence_of, exposure_of
+from calibrank.tabular.csv_files import is_number_column
+from calibrank.tabular.files import Progress, ReadTask, format_of
 from calibrank.tabular.read import Table
-from calibrank.tabular.rows import Rows, folds_of, rows_of, valid_rows
+from calibrank.tabular.rows import (
+    Rows,
+    TableExposure,
+    buckets_of,
+    evidence_of,
+    exposure_of,
+    rows_of,
+    valid_rows,
+)
 from calibrank.tabular.rules import Rules
-from calibrank.tabular.segment_codes import SegmentCodes
+from calibrank.terms.rows import MOST_ROWS
 
 # Positives kept for the sensitivity analysis. Its answers no longer change with more of them.
 _MOST_POSITIVES = 400_000
@@ -43,23 +56,6 @@ class Aggregate:
     """Sums by segment, if there are segment columns."""
 
 
-def summarize(
-    table: Table, columns: Columns, rules: Rules, progress: Progress | None = None, folds: int = 1
-) -> list[Summary]:
-    """Summarize each fold of a table.
-
-    A user's rows are all in the same fold; without a user column, row numbers are hashed.
-    """
-    found = aggregate(table, columns, rules, progress, folds)
-    if folds == 1:
-        return [found.summary]
-    if len(found.folds) < folds:
-        raise DataError(
-            table.name, f"have enough users for {folds} folds", "an empty fold", "Use fewer folds."
-        )
-    return list(found.folds)
-
-
 def aggregate(
     table: Table,
     columns: Columns,
@@ -74,11 +70,10 @@ def aggregate(
     the same pass.
     """
     # Each worker has sums of its own, so that none waits for a lock.
-    edges = _SharedEdges()
     workers = []
-    for number in range(thread_count()):
+    for _ in range(thread_count()):
         parts = [_Fold(columns, SummaryBuilder(distinct)) for _ in range(folds)]
-        workers.append(_Worker(columns, number, parts, edges))
+        workers.append(_Worker(columns, parts))
     exposure = _read(table, columns, rules, progress, workers)
     by_fold = [reduce(_Fold.merge, each) for each in zip(*[w.folds for w in workers], strict=True)]
     summaries: tuple[Summary, ...] = ()
@@ -105,23 +100,37 @@ def _read(
         exposure = exposure_of(columns, batches, table.name)
 
     def add(worker: int, task: ReadTask) -> None:
-        try:
-            for batch in task():
-                rows = valid_rows(batch, columns, rules)
-                if len(rows):
-                    rows = rows if exposure is None else exposure.fill(rows)
-                    workers[worker].add(rows, batch.before)
-        finally:
-            workers[worker].share_edges()
+        for batch in task():
+            rows = valid_rows(batch, columns, rules)
+            if len(rows):
+                rows = rows if exposure is None else exposure.fill(rows)
+                workers[worker].add(rows, batch.before)
 
-    in_workers(add, table.read_tasks(columns.read, progress, columns.segments), len(workers))
+    tasks = table.read_tasks(columns.read, progress, columns.segments)
+    if columns.segments:
+        _place_bins(workers, tasks, add)
+    in_workers(add, tasks, len(workers))
     waiting = [rows for worker in workers for rows, _ in worker.waiting]
     if not waiting:
         return exposure
     popularity = exposure_of(columns, waiting)
     for worker in workers:
-        worker.add_waiting(popularity)
+        for rows, folds in worker.waiting:
+            worker.add_to_folds(rows if popularity is None else popularity.fill(rows), folds)
     return popularity
+
+
+def _place_bins(
+    workers: list[_Worker], tasks: Iterator[ReadTask], add: Callable[[int, ReadTask], None]
+) -> None:
+    """Read the first rows, which place the bins of sums by segment; all workers share them."""
+    first, *others = [worker.segments for worker in workers]
+    for task in tasks:
+        add(0, task)
+        if len(first.edges):
+            break
+    for sums in others:
+        sums.edges = first.edges
 
 
 @dataclass(slots=True)
@@ -195,35 +204,25 @@ class _Fold:
             self.kept = [replace(half, weights=factor * _weights(half))]
 
 
-@dataclass(slots=True)
-class _SharedEdges:
-    """The bins of sums by segment, which the first rows of the first worker ask for."""
-
-    are_known: Event = field(default_factory=Event)
-    edges: Floats | None = None
-
-
 class _Worker:
     """The sums of one worker, by fold and by segment."""
 
-    def __init__(
-        self, columns: Columns, number: int, folds: list[_Fold], edges: _SharedEdges
-    ) -> None:
+    def __init__(self, columns: Columns, folds: list[_Fold]) -> None:
         self.columns = columns
         self.folds = folds
         self.segments = SegmentSums(names=columns.segments, kind=columns.evidence.__name__)
-        self._is_first = number == 0
-        self._shared = edges
         self.waiting: list[tuple[Rows, Indices]] = []
         self._codes = [SegmentCodes() for _ in columns.segments]
 
     def add(self, rows: Rows, first: int) -> None:
         """Add valid rows; `first` is the number of the first row of their batch."""
         folds = np.zeros(len(rows), dtype=np.intp)
-        if len(self.folds) > 1:
-            folds = folds_of(rows, first, len(self.folds))
+        if len(self.folds) > 1 and rows.users is None:
+            folds = row_partitions(first, len(rows), len(self.folds))
+        elif len(self.folds) > 1:
+            folds = buckets_of(rows, first, len(self.folds))
         if not self.columns.needs_popularity:
-            self._add(rows, folds)
+            self.add_to_folds(rows, folds)
             return
         # The weights of positives follow from the whole table.
         is_positive = rows.labels != 0
@@ -231,27 +230,19 @@ class _Worker:
         if self.columns.segments:
             # Bins are placed by all rows: positives have higher scores.
             everything = checked_evidence(naive, rows.labels, None, rows.weights)
-            self._wait_for_edges()
             self.segments.place_bins(rows.scores, everything)
-            self.share_edges()
         rows = replace(rows, propensity=np.ones(len(rows)))
-        self._add(rows.take(~is_positive), folds[~is_positive])
+        self.add_to_folds(rows.take(~is_positive), folds[~is_positive])
 
-    def add_waiting(self, exposure: TableExposure | None) -> None:
-        """Add the positives, when the exposure of their items is known."""
-        for rows, folds in self.waiting:
-            self._add(rows if exposure is None else exposure.fill(rows), folds)
-
-    def _add(self, rows: Rows, folds: Indices) -> None:
+    def add_to_folds(self, rows: Rows, folds: Indices) -> None:
+        """Add rows whose exposure is known."""
         if not len(rows):
             return
         evidence = evidence_of(self.columns, rows)
         if self.columns.segments:
-            self._wait_for_edges()
             columns = zip(self._codes, rows.segments, strict=True)
             encoded = [codes.encode(column) for codes, column in columns]
             self.segments.add(rows.scores, evidence, encoded)
-            self.share_edges()
         rows = replace(rows, segments=())
         if len(self.folds) == 1:
             self.folds[0].add(rows, evidence)
@@ -260,20 +251,65 @@ class _Worker:
             chosen = folds == number
             fold.add(rows.take(chosen), evidence.rows(chosen))
 
-    def _wait_for_edges(self) -> None:
-        if self._is_first or self.segments.has_edges:
-            return
-        self._shared.are_known.wait()
-        if self._shared.edges is not None:
-            self.segments.start_with(self._shared.edges)
-
-    def share_edges(self) -> None:
-        """Let the others start, after the first rows of the first worker, or if it had none."""
-        if self._is_first and not self._shared.are_known.is_set():
-            if self.segments.has_edges:
-                self._shared.edges = self.segments.edges
-            self._shared.are_known.set()
-
 
 def _weights(rows: Rows) -> Floats:
     return cast("Floats", rows.weights)  # kept rows always have them
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FeatureRows:
+    """All rows of a table: scores, evidence, features by name, and users where there are any."""
+
+    scores: Floats
+    evidence: Evidence
+    features: dict[str, Floats | Encoded]
+    users: npt.NDArray[np.intp] | None
+
+
+def is_level_column(table: Table, name: str) -> bool:
+    """Whether a column holds text or booleans by its type; of CSV, by its first cells."""
+    file = table.files[0]
+    kind = table.schema(file).field(name).type
+    if format_of(file) == "csv" and kind == pa.string():
+        return not is_number_column(file, name)
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return not (pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def read_features(
+    table: Table,
+    columns: Columns,
+    rules: Rules,
+    exposure: TableExposure | None = None,
+    progress: Progress | None = None,
+) -> FeatureRows:
+    """Read all valid rows; `columns.features` are numbers and `columns.segments` categories."""
+    batches: list[Rows] = []
+    for rows in rows_of(table, columns, rules, progress):
+        batches.append(rows)
+        if sum(map(len, batches)) > MOST_ROWS:
+            raise DataError(
+                table.name,
+                f"have at most {MOST_ROWS:,} rows for a fit with features, which holds them in "
+                "memory",
+                "more",
+                "Use levels alone, or a random sample of the rows.",
+            )
+    if not batches:
+        raise DataError(table.name, "hold at least one valid row", "none", "Check it.")
+    exposure = exposure or exposure_of(columns, batches, table.name)
+    if exposure is not None:
+        batches = [exposure.fill(rows) for rows in batches]
+    features: dict[str, Floats | Encoded] = {}
+    for place, name in enumerate(columns.features):
+        parts = [rows.features[place] for rows in batches]
+        features[name] = np.concatenate(parts).astype(np.float64)
+    for place, name in enumerate(columns.segments):
+        features[name] = join_segments([rows.segments[place] for rows in batches])
+    users = None
+    if columns.user is not None:
+        users = join_segments([rows.users for rows in batches]).codes.astype(np.intp)
+    joined = Rows.joined(batches)
+    evidence = evidence_of(columns, joined)
+    return FeatureRows(joined.scores.astype(np.float64), evidence, features, users)

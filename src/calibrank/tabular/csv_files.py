@@ -1,7 +1,4 @@
-"""Read CSV files as text, and convert single columns to numbers where they are used as such.
-
-Nothing is inferred from values, except where a CSV file is saved as Parquet (`typed_schema`).
-"""
+"""Read and write CSV files as text, and convert columns to numbers where they are used as such."""
 
 from __future__ import annotations
 
@@ -19,6 +16,7 @@ import pyarrow.csv as pc
 
 from calibrank._internal.validation import Floats
 from calibrank.errors import CalibrankWarning, DataError
+from calibrank.tabular.arrow import numbers_of
 
 _BLOCK_BYTES = 2**24
 
@@ -29,7 +27,7 @@ _MISSING = frozenset(
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 
 # A last cell that opens a quote and does not close it.
-_UNCLOSED_CELL = re.compile(rb'(?:^|[,;\t])"(?:[^"]|"")*$')
+_UNCLOSED_CELL = re.compile(rb'(?:^|[,;|\t])"(?:[^"]|"")*$')
 _LONGEST_LINE = 2**16
 
 # As a number, 007 would lose its zeros and a number of 16 digits its last ones.
@@ -44,40 +42,38 @@ def ending_of(file: Path) -> str:
 
 def open_bytes(file: Path) -> IO[bytes]:
     """Open a file, unpacked if its name ends in .gz."""
-    return (
-        cast("IO[bytes]", gzip.open(file, "rb"))
-        if ending_of(file).endswith(".gz")
-        else file.open("rb")
-    )
+    opened: Any = gzip.open if ending_of(file).endswith(".gz") else open
+    return cast("IO[bytes]", opened(file, "rb"))
 
 
 def delimiter_of(file: Path) -> str:
-    """What separates cells: tabs in .tsv, and semicolons where the line of names has no comma."""
+    """What separates cells: tabs in .tsv, otherwise the first of , ; tab | in the line of names."""
     if ending_of(file).startswith(".tsv"):
         return "\t"
     with open_bytes(file) as content:
         names = content.readline(_LONGEST_LINE)
-    return ";" if b";" in names and b"," not in names else ","
+    return next((sign for sign in ",;\t|" if sign.encode() in names), ",")
 
 
 def csv_names(file: Path) -> list[str]:
     """Return the names of the columns."""
     with _open(file, None, block=2**20) as reader:
-        return _names(file, reader.schema)
+        try:
+            return list(reader.schema.names)
+        except UnicodeDecodeError:
+            raise not_utf8(file, "other bytes in the names of its columns") from None
 
 
-def csv_batches(file: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file, with all columns or the chosen ones that it has, as text.
+def csv_batches(file: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, with those of the columns that it has, as text.
 
     An empty cell is null, and a quoted empty one is empty text. At the end, the file is searched
     for quotes that were not closed, which would have swallowed rows.
     """
     names = csv_names(file)
-    chosen = names if columns is None else [name for name in names if name in columns]
-    if not chosen:
-        chosen = names[:1]  # the number of rows still counts
+    chosen = [name for name in names if name in columns]
     rows = 0
-    with _open(file, chosen) as reader:
+    with _open(file, chosen or names[:1]) as reader:  # the number of rows still counts
         for batch in reader:
             rows += batch.num_rows
             yield batch
@@ -87,10 +83,12 @@ def csv_batches(file: Path, columns: Sequence[str] | None) -> Iterator[pa.Record
 def numbers_of_text(column: pa.Array, where: str, first: int) -> Floats:
     """Return text as numbers, NaN where it is missing; `first` is the number of the first row."""
     try:
-        return _as_floats(column.cast(pa.float64()))
+        numbers = column.cast(pa.float64())
+        # Filling imports pandas.
+        return numbers_of(numbers.fill_null(float("nan")) if numbers.null_count else numbers)
     except pa.ArrowInvalid:
         pass
-    numbers = np.empty(len(column))
+    parsed = np.empty(len(column))
     for row, text in enumerate(column.fill_null("").to_pylist()):
         number = _number(text)
         if number is None:
@@ -100,8 +98,8 @@ def numbers_of_text(column: pa.Array, where: str, first: int) -> Floats:
                 f"{text[:40]!r}",
                 "Correct it, or leave the row out.",
             )
-        numbers[row] = number
-    return numbers
+        parsed[row] = number
+    return parsed
 
 
 def values_of_text(column: pa.Array) -> pa.Array:
@@ -114,44 +112,16 @@ def values_of_text(column: pa.Array) -> pa.Array:
     return column
 
 
-def typed_schema(file: Path) -> pa.Schema:
-    """Return the types to save a CSV file's columns in: numbers where no cell changes, else text.
-
-    They follow from the first rows.
-    """
-    with _open(file, None, block=2**20) as reader:
-        inferred = reader.schema
-        names = _names(file, inferred)
-    with _open(file, names, block=2**20) as reader:
+def is_number_column(file: Path, name: str) -> bool:
+    """Whether the first cells of a column are numbers, none of which loses digits as one."""
+    with _open(file, [name], block=2**20) as reader:
         head = next(iter(reader), None)
-    fields = []
-    for name in names:
-        kind = inferred.field(name).type
-        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-        is_kept = is_number and head is not None and not _loses_digits(head.column(name))
-        fields.append(pa.field(name, kind if is_kept else pa.string()))
-    return pa.schema(fields)
-
-
-def _loses_digits(column: pa.Array) -> bool:
-    return bool(_compute().any(_compute().match_substring_regex(column, _LOSSY_NUMBER)).as_py())
-
-
-def cast_columns(rows: pa.RecordBatch, schema: pa.Schema, file: Path) -> list[pa.Array]:
-    """Return text columns in the types of a schema."""
-    columns = []
-    for field in schema:
-        column = rows.column(field.name)
-        try:
-            columns.append(column.cast(field.type))
-        except pa.ArrowInvalid as error:
-            raise DataError(
-                f"{file}, column {field.name}",
-                "hold numbers as its first rows do",
-                error,
-                "Write CSV instead, which keeps the text of every cell.",
-            ) from None
-    return columns
+    if head is None:
+        return False
+    cells = head.column(name)
+    if _compute().any(_compute().match_substring_regex(cells, _LOSSY_NUMBER)).as_py():
+        return False
+    return not pa.types.is_string(values_of_text(cells).type)
 
 
 def lines_of(columns: Sequence[pa.Array], delimiter: str = ",") -> pa.Array:
@@ -166,13 +136,8 @@ def _text(value: str) -> pa.Scalar:
 
 
 def _cells(column: pa.Array, delimiter: str) -> pa.Array:
-    try:
-        text = column.cast(pa.large_string())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise DataError(
-            "a CSV file", "hold text and numbers", f"a column of {column.type}", "Write Parquet."
-        ) from None
-    if pa.types.is_large_string(column.type) or pa.types.is_string(column.type):
+    text = column.cast(pa.large_string())
+    if pa.types.is_string(column.type):
         quoted = _compute().match_substring_regex(text, rf'["{delimiter}\r\n]|^$')
         if _compute().any(quoted).as_py():
             inner = _compute().replace_substring(text, '"', '""')
@@ -206,13 +171,6 @@ def _open(
     return pc.open_csv(file, pc.ReadOptions(block_size=block), parse, convert)
 
 
-def _names(file: Path, schema: pa.Schema) -> list[str]:
-    try:
-        return list(schema.names)
-    except UnicodeDecodeError:
-        raise not_utf8(file, "other bytes in the names of its columns") from None
-
-
 def not_utf8(file: Path, found: str) -> DataError:
     """The error about text in another encoding, which is named where it is known."""
     encoding = "latin1"
@@ -240,11 +198,6 @@ def _number(text: str) -> float | None:
         return float(word)
     except ValueError:
         return None
-
-
-def _as_floats(column: pa.Array) -> Floats:
-    values: Floats = column.fill_null(float("nan")).to_numpy(zero_copy_only=False)
-    return values
 
 
 def _require_one_line_per_row(file: Path, rows: int) -> None:

@@ -20,9 +20,10 @@ from calibrank.metrics.clustered_bootstrap import CLUSTERS
 from calibrank.metrics.panel import PANEL, PER_LIST, PanelSums, list_estimates
 from calibrank.summary import SummaryBuilder
 from calibrank.tables import hash_partitions
-from calibrank.tabular.batch import IdNumbers
+from calibrank.tabular.arrow import SegmentCodes, indices_of
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.read import Progress, Table, indices_of
+from calibrank.tabular.files import Progress
+from calibrank.tabular.read import Table
 from calibrank.tabular.rows import Rows, buckets_of, columns_of, rows_of
 from calibrank.tabular.rules import Rules
 
@@ -90,12 +91,8 @@ def evaluate(
         if comparison is not None:
             comparison.add(rows.scores)
     if not accumulator.rows:
-        raise DataError(
-            table.name,
-            "hold at least one valid row of nonzero weight",
-            "none",
-            "Name a table with rows.",
-        )
+        rule = "hold at least one valid row of nonzero weight"
+        raise DataError(table.name, rule, "none", "Name a table with rows.")
     if comparison is not None:
         comparison.warn()
     evaluated = {}
@@ -112,27 +109,18 @@ def _add_to_segments(
     probabilities: Floats,
 ) -> None:
     encoded = values.dictionary_encode(null_encoding="encode")
-    if len(encoded.dictionary) > MOST_SEGMENTS:
-        raise _too_many_segments(column)
     codes = indices_of(encoded)
     rows = replace(rows, others=())
     for code, value in enumerate(encoded.dictionary.to_pylist()):
         name = _MISSING if value is None else str(value)
-        chosen = np.flatnonzero(codes == code)
         if name not in segments:
             segments[name] = _Accumulator(_SEGMENT_CLUSTERS, keep_lists=False)
+        if len(segments) > MOST_SEGMENTS:
+            rule = f"have at most {MOST_SEGMENTS} values"
+            remedy = "Put numbers into groups first, such as quantiles."
+            raise DataError(f"segment column {column!r}", rule, "more", remedy)
+        chosen = np.flatnonzero(codes == code)
         segments[name].add(rows.take(chosen), probabilities[chosen], {})
-    if len(segments) > MOST_SEGMENTS:
-        raise _too_many_segments(column)
-
-
-def _too_many_segments(column: str) -> DataError:
-    return DataError(
-        f"segment column {column!r}",
-        f"have at most {MOST_SEGMENTS} values",
-        "more",
-        "Put numbers into groups first, such as quantiles.",
-    )
 
 
 class _ListRows(NamedTuple):
@@ -155,7 +143,7 @@ class _Accumulator:
     pooled: SummaryBuilder = field(default_factory=SummaryBuilder)
     sums: PanelSums = field(init=False)
     list_rows: list[_ListRows] = field(default_factory=list)
-    user_numbers: IdNumbers = field(default_factory=IdNumbers)
+    user_numbers: SegmentCodes = field(default_factory=SegmentCodes)
     cluster_of_user: npt.NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     fields: dict[str, list[pa.Array]] = field(default_factory=dict)
 
@@ -170,7 +158,7 @@ class _Accumulator:
         # Rows of a user fall into one cluster in whichever batch they are; without users, single
         # rows are distributed over the clusters.
         if rows.users is not None and keep_rows:
-            users = self.user_numbers.of(rows.users)
+            users = self.user_numbers.encode(rows.users).codes.astype(np.intp)
             clusters = self._clusters_of(users)
         else:
             clusters = buckets_of(rows, self.rows, self.clusters)
@@ -193,8 +181,8 @@ class _Accumulator:
 
     def _clusters_of(self, users: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
         """The clusters of numbered users; each is hashed once, in the batch where it is new."""
-        new = self.user_numbers.names[len(self.cluster_of_user) :]
-        added = hash_partitions(new.to_pylist(), self.clusters)
+        new = self.user_numbers.values[len(self.cluster_of_user) :]
+        added = hash_partitions(new, self.clusters)
         self.cluster_of_user = np.concatenate([self.cluster_of_user, added])
         return self.cluster_of_user[users]
 

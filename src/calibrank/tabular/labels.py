@@ -23,7 +23,7 @@ from calibrank.errors import DataError, Remedy, Setting
 
 Values = npt.NDArray[Any]
 
-_OPERATORS: dict[str, Callable[[Values, float], Any]] = {
+_OPERATORS: dict[str, Callable[[Values, float | str], Any]] = {
     ">=": operator.ge,
     "<=": operator.le,
     "==": operator.eq,
@@ -31,9 +31,9 @@ _OPERATORS: dict[str, Callable[[Values, float], Any]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
-_RULE = re.compile(r"^\s*(?P<column>.+?)\s*(?P<sign>>=|<=|==|!=|>|<)\s*(?P<value>\S+)\s*$")
-_TEXT_RULE = re.compile(
-    r"""^\s*(?P<column>.+?)\s*(?P<sign>==|!=)\s*(?P<quote>["'])(?P<value>.*)(?P=quote)\s*$"""
+_RULE = re.compile(
+    r"""^\s*(?P<column>.+?)\s*(?P<sign>>=|<=|==|!=|>|<)\s*"""
+    r"""(?:(?P<quote>["'])(?P<text>.*)(?P=quote)|(?P<value>\S+))\s*$"""
 )
 _COUNTS = re.compile(r"^\s*(?P<clicks>.+?)\s*/\s*(?P<impressions>.+?)\s*$")
 _SOFT = re.compile(r"^\s*probability\(\s*(?P<column>.+?)\s*\)\s*$")
@@ -62,40 +62,12 @@ class LabelRule(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Threshold(LabelRule):
-    """A positive is a row whose graded label (stars, relevance, seconds) passes a threshold.
+    """A positive is a row whose graded label (stars, seconds) or text passes a comparison.
 
     >>> rule = parse_rule("rating >= 4")
     >>> rule.labels({"rating": np.array([3, 4, 5])})[0]
     array([0, 1, 1], dtype=int8)
-    """
-
-    is_binary: ClassVar[bool] = True
-
-    column: str
-    sign: str
-    value: float
-
-    def __str__(self) -> str:
-        return f"{self.column} {self.sign} {self.value:g}"
-
-    @property
-    def columns(self) -> Mapping[str, str]:
-        return {"grade": self.column}
-
-    def labels(self, values: Mapping[str, Values]) -> tuple[Values, Floats | None]:
-        return self.is_liked(values[self.column]), None
-
-    def is_liked(self, grades: Values) -> Values:
-        """1 for each grade that passes the threshold, otherwise 0."""
-        return np.asarray(_OPERATORS[self.sign](grades, self.value)).astype(np.int8)
-
-
-@dataclass(frozen=True, slots=True)
-class TextIs(LabelRule):
-    """A positive is a row whose text is, or is not, a given one.
-
-    >>> rule = declare('answer == "yes"')
-    >>> rule.labels({"answer": np.array(["yes", "no"])})[0]
+    >>> declare('answer == "yes"').labels({"answer": np.array(["yes", "no"])})[0]
     array([1, 0], dtype=int8)
     """
 
@@ -103,18 +75,26 @@ class TextIs(LabelRule):
 
     column: str
     sign: str
-    value: str
+    value: float | str
 
     def __str__(self) -> str:
-        return f'{self.column} {self.sign} "{self.value}"'
+        value = f'"{self.value}"' if isinstance(self.value, str) else f"{self.value:g}"
+        return f"{self.column} {self.sign} {value}"
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        return {} if self.texts else {"grade": self.column}
 
     @property
     def texts(self) -> tuple[str, ...]:
-        return (self.column,)
+        return (self.column,) if isinstance(self.value, str) else ()
 
     def labels(self, values: Mapping[str, Values]) -> tuple[Values, Floats | None]:
-        is_equal = np.asarray(values[self.column] == self.value)
-        return (is_equal if self.sign == "==" else ~is_equal).astype(np.int8), None
+        return self.is_liked(values[self.column]), None
+
+    def is_liked(self, grades: Values) -> Values:
+        """1 for each grade that passes the comparison, otherwise 0."""
+        return np.asarray(_OPERATORS[self.sign](grades, self.value)).astype(np.int8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,20 +160,17 @@ def declare(text: str) -> LabelRule:
     soft = _SOFT.match(text)
     if soft:
         return Soft(soft["column"])
-    equality = _TEXT_RULE.match(text)
-    if equality:
-        return TextIs(equality["column"], equality["sign"], equality["value"])
-    counts = _COUNTS.match(text)
-    if counts and not _RULE.match(text):
-        return Counts(counts["clicks"], counts["impressions"])
     found = _RULE.match(text)
-    if found and _number(found["value"]) is None and found["sign"] in ("==", "!="):
-        raise DataError(
-            "a text in a label rule",
-            "stand in quotes",
-            shown(text),
-            f'Write {found["column"]} {found["sign"]} "{found["value"]}".',
-        )
+    counts = _COUNTS.match(text)
+    if counts and not found:
+        return Counts(counts["clicks"], counts["impressions"])
+    if found is None or found["sign"] not in ("==", "!="):
+        return parse_rule(text)
+    if found["text"] is not None:
+        return Threshold(found["column"], found["sign"], found["text"])
+    if _number(found["value"]) is None:
+        remedy = f'Write {found["column"]} {found["sign"]} "{found["value"]}".'
+        raise DataError("a text in a label rule", "stand in quotes", shown(text), remedy)
     return parse_rule(text)
 
 
@@ -205,14 +182,10 @@ def parse_rule(text: str) -> Threshold:
     """
     instance("a rule for positives", text, str)
     found = _RULE.match(text)
-    value = _number(found["value"]) if found else None
+    value = _number(found["value"] or "") if found else None
     if found is None or value is None:
-        raise DataError(
-            "a rule for positives",
-            f"be a column, a comparison ({', '.join(_OPERATORS)}) and a number",
-            shown(text),
-            'Write it as "rating >= 4".',
-        )
+        rule = f"be a column, a comparison ({', '.join(_OPERATORS)}) and a number"
+        raise DataError("a rule for positives", rule, shown(text), 'Write it as "rating >= 4".')
     return Threshold(found["column"], found["sign"], value)
 
 
@@ -224,7 +197,7 @@ def _number(text: str) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def declaration_for(name: str, values: Values, value: float) -> list[Remedy]:
+def declaration_for(name: str, values: Values) -> list[Remedy]:
     """The declarations that would make a column valid whose values are not 0 and 1.
 
     Only the wording of an error depends on what the values look like, never a result.
@@ -236,8 +209,6 @@ def declaration_for(name: str, values: Values, value: float) -> list[Remedy]:
             ("Or declare what is liked, for example ", Setting("label", f"{name} >= 0.5"), "."),
             ("Or declare a probability, such as a judge's: ", probability, "."),
         ]
-    if value == -1 and largest <= 1:
-        return [("Declare what is liked: ", Setting("label", f"{name} > 0"), ".")]
     declare = "Declare what is liked, for example "
     if largest <= _LARGEST_RATING:
         middle = int(np.ceil(0.75 * largest))

@@ -16,13 +16,18 @@ import pyarrow as pa
 
 from calibrank._internal.aliases import ALIASES
 from calibrank._internal.arguments import listed, path_of
-from calibrank.errors import CalibrankWarning, DataError, Remedy, Setting
-from calibrank.tabular.batch import Batch, indices_of, names_of
+from calibrank.errors import CalibrankWarning, DataError, Setting
+from calibrank.tabular.columns import Roles, roles_of
 from calibrank.tabular.csv_files import ending_of
-from calibrank.tabular.files import FORMATS, UNREADABLE, Progress, ReadTask, read_tasks, schema
-from calibrank.tabular.roles import Roles, roles_of
-
-__all__ = ["Batch", "Progress", "Table", "indices_of", "names_of", "prefetch"]
+from calibrank.tabular.files import (
+    FORMATS,
+    UNREADABLE,
+    Batch,
+    Progress,
+    ReadTask,
+    read_tasks,
+    schema,
+)
 
 _ENDINGS = ", ".join(FORMATS)
 _RULE = "a table (Parquet or CSV file, folder or glob)"
@@ -51,21 +56,17 @@ class Table:
         """
         path_of("the table", name)
         name = os.fspath(name)
-        if "://" in name:
-            scheme = name.partition("://")[0]
-            raise DataError(
-                name,
-                "be on a local disk",
-                f"a {scheme}:// address",
-                (
-                    "Copy or mount it first, or pass batches of its rows to "
-                    "calibrank.frames.summarize."
-                ),
-            )
+        scheme, is_address, _ = name.partition("://")
+        if is_address:
+            remedy = "Copy or mount it first, or pass batches of its rows to calibrank.frames."
+            raise DataError(name, "be on a local disk", f"a {scheme}:// address", remedy)
         found = [file for file in _matches(name) if _is_file(file)]
-        files = [file for file in found if not _is_hidden(file.name)]
+        files = [file for file in found if not file.name.startswith(_HIDDEN)]
         if not files:
-            raise DataError(name, f"be {rule}", _what_is_there(name), "Check the path.")
+            there = "no file with such a name" if has_magic(name) else "no such file"
+            if Path(name).is_dir():
+                there = f"a folder without {_ENDINGS} files"
+            raise DataError(name, f"be {rule}", there, "Check the path.")
         return cls(name, tuple(files))
 
     @property
@@ -77,7 +78,11 @@ class Table:
     def root(self) -> Path:
         """The folder that contains all files; output paths are relative to it."""
         path = Path(self.name)
-        return path if path.is_dir() else _common_folder(self.files)
+        return (
+            path
+            if path.is_dir()
+            else Path(os.path.commonpath([file.parent for file in self.files]))
+        )
 
     def schema(self, file: Path) -> pa.Schema:
         """The columns of a file, which is opened once to see them."""
@@ -102,15 +107,8 @@ class Table:
             if name in names:
                 return name
         article = "an" if role[0] in "aeio" else "a"
-        remedy: Remedy = ("Name it with ", Setting(role), ".")
-        if len(names) == 1 and any(separator in names[0] for separator in ";\t|"):
-            remedy = "Save it with commas between columns, or as Parquet."
-        raise DataError(
-            self.name,
-            f"have {article} {role} column ({' or '.join(wanted)})",
-            listed(names),
-            remedy,
-        )
+        rule = f"have {article} {role} column ({' or '.join(wanted)})"
+        raise DataError(self.name, rule, listed(names), ("Name it with ", Setting(role), "."))
 
     def has(self, role: str) -> str | None:
         """Return the column for a role if it is recorded or a known alias is present."""
@@ -198,7 +196,7 @@ def _data_files(folder: Path) -> Iterator[Path]:
     not_read = []
     for file in folder.rglob("*"):
         parts = file.relative_to(folder).parts
-        is_hidden = any(_is_hidden(part) for part in parts)
+        is_hidden = any(part.startswith(_HIDDEN) for part in parts)
         if not is_hidden:
             _require_readable(folder, file)
         if file.is_dir():
@@ -234,37 +232,12 @@ def _require_readable(folder: Path, file: Path) -> None:
             f"{file}, which would not be read",
             "Convert it, move it, or name the files to read by a quoted glob.",
         )
-    if ending_of(file) in FORMATS and not file.is_file() and not file.is_dir():
-        raise DataError(file, "be a regular file", "a pipe or a device", "Save it first.")
-
-
-def _what_is_there(name: str) -> str:
-    if Path(name).is_dir():
-        return f"a folder without {_ENDINGS} files"
-    return "no file with such a name" if has_magic(name) else "no such file"
+    if ending_of(file) in FORMATS:
+        _is_file(file)
 
 
 def _is_file(path: Path) -> bool:
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise DataError(
-            path,
-            "be a regular file",
-            "a pipe or a device: tables are read more than once",
-            "Save it first.",
-        )
+        found = "a pipe or a device: tables are read more than once"
+        raise DataError(path, "be a regular file", found, "Save it first.")
     return path.is_file()
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(_HIDDEN)
-
-
-def _common_folder(files: Sequence[Path]) -> Path:
-    """Return the deepest folder that contains all files."""
-    parents = [file.parent.parts for file in files]
-    shared = []
-    for level in zip(*parents, strict=False):
-        if len(set(level)) > 1:
-            break
-        shared.append(level[0])
-    return Path(*shared)

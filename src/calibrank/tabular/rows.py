@@ -1,23 +1,35 @@
-"""Valid rows of a table as arrays, batch by batch."""
+"""Valid rows of a table as arrays, batch by batch, and their exposure where it is estimated."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from calibrank._internal.validation import Floats
-from calibrank.tables import hash_partitions, row_partitions
-from calibrank.tabular.batch import Batch, indices_of, take_ids
+from calibrank._internal.validation import Floats, add_up
+from calibrank.anchoring import PropensityModel
+from calibrank.errors import DataError
+from calibrank.evidence import Evidence, checked_evidence
+from calibrank.propensity import Exposure, Popularity
+from calibrank.tables import hash_partitions
+from calibrank.tabular.arrow import as_segments, indices_of, numbers_of, take_ids, unify_ids
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.files import Progress
+from calibrank.tabular.files import Batch, Progress
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
-from calibrank.tabular.segment_codes import as_segments
+
+POPULARITY = Popularity()
+"""How commands turn the popularity of items into propensities."""
+
+EXPOSURE = Exposure()
+"""How commands turn numbers of impressions into propensities."""
+
+# Counts of separate batches are merged when they hold this many ids: merging hashes all of them.
+_MERGE_IDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +53,10 @@ class Rows:
         """Select rows by mask or by row number."""
         if chosen.dtype == bool:
             chosen = np.flatnonzero(chosen)
-        return Rows(
-            self.scores[chosen],
-            self.labels[chosen],
-            None if self.propensity is None else self.propensity[chosen],
-            None if self.weights is None else self.weights[chosen],
-            None if self.items is None else take_ids(self.items, chosen),
-            None if self.users is None else take_ids(self.users, chosen),
-            tuple(take_ids(column, chosen) for column in self.others),
-            tuple(take_ids(column, chosen) for column in self.segments),
-            tuple(column[chosen] for column in self.features),
-        )
+        columns = {
+            column.name: _take(getattr(self, column.name), chosen) for column in fields(self)
+        }
+        return Rows(**columns)
 
     def numbers(self) -> Rows:
         """The same rows, without ids and the columns of terms."""
@@ -112,13 +117,6 @@ def buckets_of(rows: Rows, first: int, buckets: int) -> npt.NDArray[np.intp]:
     return bucket_of_user[indices_of(encoded)]
 
 
-def folds_of(rows: Rows, first: int, folds: int) -> npt.NDArray[np.intp]:
-    """Assign each row to a fold by its user, or by a hash of its number without a user column."""
-    if rows.users is None:
-        return row_partitions(first, len(rows), folds)
-    return buckets_of(rows, first, folds)
-
-
 def _all_rows(batch: Batch, columns: Columns) -> Rows:
     def numbers(name: str | None) -> Floats | None:
         return None if name is None else batch.numbers(name)
@@ -164,6 +162,143 @@ def _reweighted(rows: Rows, kept: float) -> Rows:
     return replace(rows, labels=rows.labels / total, weights=weights)
 
 
+def _take(column: Any, chosen: npt.NDArray[Any]) -> Any:
+    if isinstance(column, tuple):
+        return tuple([_take(each, chosen) for each in column])
+    if column is None or isinstance(column, np.ndarray):
+        return None if column is None else column[chosen]
+    return take_ids(column, chosen)
+
+
 def _concatenate(arrays: Sequence[Floats | None]) -> Floats | None:
     present = [array for array in arrays if array is not None]
     return np.concatenate(present) if present else None
+
+
+@dataclass(slots=True)
+class IdCounts:
+    """The weighted number of rows of each id; counts of batches are merged from time to time."""
+
+    _ids: list[pa.Array] = field(default_factory=list)
+    _counts: list[Floats] = field(default_factory=list)
+
+    def add(self, ids: pa.Array, weights: Floats | None = None) -> None:
+        """Count some more rows."""
+        encoded = ids.dictionary_encode(null_encoding="encode")
+        self._ids.append(encoded.dictionary)
+        self._counts.append(add_up(indices_of(encoded), weights, len(encoded.dictionary)))
+        # Waiting until the unmerged ids outnumber the merged ones keeps the total work linear.
+        unmerged = sum(len(counts) for counts in self._counts[1:])
+        if unmerged > max(len(self._counts[0]), _MERGE_IDS):
+            self._merge()
+
+    @property
+    def ids(self) -> pa.Array:
+        """The distinct ids."""
+        self._merge()
+        return self._ids[0] if self._ids else pa.array([], pa.int64())
+
+    @property
+    def counts(self) -> Floats:
+        """The weighted number of rows of each distinct id."""
+        self._merge()
+        return self._counts[0] if self._counts else np.empty(0)
+
+    def of(self, ids: pa.Array) -> Floats:
+        """The count of each row's id, 0 for an id that was not counted."""
+        import pyarrow.compute as pc  # noqa: PLC0415  (slow to load)
+
+        encoded = ids.dictionary_encode()
+        known, wanted = unify_ids([self.ids, encoded.dictionary])
+        places = numbers_of(pc.index_in(wanted, value_set=known).fill_null(-1))
+        return np.append(self.counts, 0.0)[places][indices_of(encoded)]
+
+    def _merge(self) -> None:
+        if len(self._ids) < 2:
+            return
+        joined = pa.chunked_array(unify_ids(self._ids)).combine_chunks()
+        encoded = joined.dictionary_encode(null_encoding="encode")
+        self._counts = [add_up(indices_of(encoded), np.concatenate(self._counts))]
+        self._ids = [encoded.dictionary]
+
+
+@dataclass(frozen=True, slots=True)
+class TableExposure:
+    """What determines the exposure of a pair: positives by item, or impressions by item and user.
+
+    Each is None where exposure does not depend on it.
+    """
+
+    items: IdCounts | None
+    users: IdCounts | None
+    by_popularity: bool = False
+
+    def add(self, rows: Rows) -> None:
+        """Count some valid rows."""
+        if self.by_popularity:
+            rows = rows.take(rows.labels != 0)
+        for counts, ids in ((self.items, rows.items), (self.users, rows.users)):
+            if counts is not None and ids is not None:
+                counts.add(ids, rows.weights)
+
+    def fill(self, rows: Rows) -> Rows:
+        """The rows with exposure as their propensity; it is known up to a constant factor."""
+        exposure = np.ones(len(rows))
+        for counts, ids in ((self.items, rows.items), (self.users, rows.users)):
+            if counts is not None and ids is not None:
+                found, highest = counts.of(ids), counts.counts.max()
+                relative = POPULARITY.exposure if self.by_popularity else EXPOSURE.factor
+                exposure = exposure * relative(found, highest)
+        return replace(rows, propensity=exposure)
+
+    def __str__(self) -> str:
+        parts = []
+        for name, ids in (("items", self.items), ("users", self.users)):
+            if ids is not None:
+                parts.append(f"{len(ids.counts):,} {name}")
+        return f"exposure estimated from the impressions of {' and '.join(parts)}"
+
+
+def exposure_of(
+    columns: Columns, batches: Iterable[Rows], name: str = "the table"
+) -> TableExposure | None:
+    """Count what propensities come from; None if they need no counts."""
+    if columns.needs_popularity:
+        if columns.item is None:
+            remedy = "Name a propensity or an item column."
+            raise DataError("propensities", "be given or estimated from items", "neither", remedy)
+        found = TableExposure(IdCounts(), None, by_popularity=True)
+        name, needed = "labels", "a positive with nonzero weight to estimate popularity"
+    elif columns.needs_exposure:
+        items = IdCounts() if columns.item in columns.exposure else None
+        users = IdCounts() if columns.user in columns.exposure else None
+        found = TableExposure(items, users)
+        needed = "an impression with nonzero weight to estimate exposure"
+    else:
+        return None
+    for rows in batches:
+        found.add(rows)
+    for counts in (found.items, found.users):
+        if counts is not None and not counts.counts.any():
+            raise DataError(name, f"hold {needed}", "none")
+    return found
+
+
+def evidence_of(columns: Columns, rows: Rows) -> Evidence:
+    """The evidence of valid rows, whose exposure is filled in where it is estimated."""
+    propensity = rows.propensity
+    if columns.needs_popularity:
+        propensity = POPULARITY.propensity(propensity)
+    return checked_evidence(
+        columns.evidence, rows.labels, propensity, rows.weights, is_binary=columns.has_binary_labels
+    )
+
+
+def propensity_model_for(columns: Columns) -> tuple[PropensityModel, str]:
+    """Return the model behind the propensities, and what it assumes about exposure.
+
+    Only logged propensities have a known scale. Others, and popularity, are relative.
+    """
+    if columns.propensity is not None:
+        return PropensityModel(power=1, clip=0), columns.assumption
+    return PropensityModel(POPULARITY.power, POPULARITY.clip), "item popularity"

@@ -15,8 +15,8 @@ import pyarrow as pa
 from calibrank._internal.rules import COLUMN_RULES, ColumnRule, remedy_for
 from calibrank.errors import DataError, Remedy, Setting
 from calibrank.tables import Index
-from calibrank.tabular.batch import Batch, names_of, to_arrow
-from calibrank.tabular.ids import names_like
+from calibrank.tabular.arrow import names_like, names_of, to_arrow
+from calibrank.tabular.files import Batch
 from calibrank.tabular.labels import declaration_for
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -102,13 +102,9 @@ class Rules:
         other = valid | np.isnan(values)
         if not other.all():
             row = int(np.argmin(other))
+            where = f"{batch.file}, row {batch.first + row}: {name}"
             remedy = _remedy(role, name, values, float(values[row]))
-            raise DataError(
-                f"{batch.file}, row {batch.first + row}: {name}",
-                "be 0 or 1, or missing to be skipped",
-                values[row],
-                remedy,
-            )
+            raise DataError(where, "be 0 or 1, or missing to be skipped", values[row], remedy)
 
     def _check_present(
         self, batch: Batch, name: str, column: pa.Array, statement: str
@@ -136,9 +132,8 @@ class Rules:
                 self.skipped[role] = self.skipped.get(role, 0) + int((~valid).sum())
             return
         row = int(np.argmin(valid))
-        raise DataError(
-            f"{batch.file}, row {batch.first + row}: {name}", statement, values[row], remedy
-        )
+        where = f"{batch.file}, row {batch.first + row}: {name}"
+        raise DataError(where, statement, values[row], remedy)
 
 
 def _remedy(role: str, name: str, values: npt.NDArray[Any], value: float) -> list[Remedy]:
@@ -147,10 +142,10 @@ def _remedy(role: str, name: str, values: npt.NDArray[Any], value: float) -> lis
         return _SKIP
     if np.isnan(value):
         return ["This label is missing.", *_SKIP]
-    declaration = declaration_for(name, values, value)
+    declaration = declaration_for(name, values)
     # No label but a missing one is offered to be skipped: `_require_labels` would refuse it.
     if values.dtype.kind in "iu" or value > 1:
-        return [remedy_for(role, value, float(np.nanmax(values))), *declaration]
+        return [remedy_for(role, value), *declaration]
     return [_FIX, *declaration]
 
 

@@ -26,14 +26,12 @@ from calibrank.maps import CalibrationMap
 from calibrank.maps.score_shift import ScoreComparison
 from calibrank.scorers import SavedModel
 from calibrank.tables import Index
-from calibrank.tabular.batch import Batch, names_of, to_arrow
-from calibrank.tabular.csv_files import cast_columns, delimiter_of, ending_of, lines_of
-from calibrank.tabular.files import Progress, format_of, read_tasks, schema_to_save, stored_schema
-from calibrank.tabular.ids import names_like
+from calibrank.tabular.arrow import as_segments, names_like, names_of, to_arrow
+from calibrank.tabular.columns import Roles, roles_of
+from calibrank.tabular.csv_files import delimiter_of, ending_of, lines_of
+from calibrank.tabular.files import Batch, Progress, format_of, read_tasks, stored_schema
 from calibrank.tabular.read import Table, prefetch
-from calibrank.tabular.roles import Roles, roles_of
 from calibrank.tabular.rules import Mask, Rules
-from calibrank.tabular.segment_codes import as_segments
 
 _DIGEST_KEY = b"calibrank_digest"
 
@@ -61,12 +59,11 @@ class Probabilities:
         if self.comparison is not None:
             self.comparison.add(scores)
 
-        columns: dict[str, Any] = {}
-        for name in self.fitted.number_columns:
-            columns[name] = batch.numbers(name)
-        for name in self.fitted.level_columns:
+        fitted = self.fitted
+        columns: dict[str, Any] = {name: batch.numbers(name) for name in fitted.number_columns}
+        for name in fitted.level_columns:
             columns[name] = as_segments(batch.segments(name))
-        return self.fitted.predict(scores, columns)
+        return fitted.predict(scores, columns)
 
     def data_type(self, schema: pa.Schema) -> pa.DataType:
         is_single = schema.field(self.score).type == pa.float32()
@@ -118,12 +115,8 @@ class Scores:
         return recorded.added("calibrank score", user=self.user, item=self.item, score=to)
 
     def digest(self) -> str:
-        content = {
-            "weights": self.model.digest,
-            "pairs": [self.user, self.item],
-            "skip": self.rules.skip,
-        }
-        return digest_of(content)
+        pairs = [self.user, self.item]
+        return digest_of({"weights": self.model.digest, "pairs": pairs, "skip": self.rules.skip})
 
 
 NewColumn: TypeAlias = Probabilities | Scores
@@ -152,8 +145,7 @@ def add_column(
             if progress is not None:
                 progress(source.stat().st_size)
         else:
-            batches = prefetch(read_tasks(source, None, progress))
-            rows += _write_file(column, source, batches, target, to, digest)
+            rows += _write_file(column, source, target, to, digest, progress)
     return rows, up_to_date
 
 
@@ -163,53 +155,40 @@ def _targets(table: Table, out: Path) -> list[tuple[Path, Path]]:
         pairs = [(table.files[0], out)]
     else:
         pairs = [(file, out / file.relative_to(table.root)) for file in table.files]
-    _require_outside(table, out)
+    folder = Path(table.name)
+    if folder.is_dir() and out.resolve().is_relative_to(folder.resolve()):
+        rule = f"lie outside {folder}: the next run would read it as part of the table"
+        raise DataError(out, rule, remedy="Name another output.")
     if out.exists() and not out.is_file() and not out.is_dir():
         raise DataError(out, "be a file or a folder", "a pipe or a device", "Name another.")
-    sources = {_identity(source) for source, _ in pairs}
+    # Links are other names of one file.
+    sources = {(source.stat().st_dev, source.stat().st_ino) for source, _ in pairs}
     for _, target in pairs:
-        if target.exists() and _identity(target) in sources:
+        if target.exists() and (target.stat().st_dev, target.stat().st_ino) in sources:
             raise DataError(target, "not be the table itself", remedy="Name another output.")
     return pairs
 
 
-def _identity(file: Path) -> tuple[int, int]:
-    """What two names of one file share, also links."""
-    status = file.stat()
-    return status.st_dev, status.st_ino
-
-
-def _require_outside(table: Table, out: Path) -> None:
-    folder = Path(table.name)
-    if folder.is_dir() and out.resolve().is_relative_to(folder.resolve()):
-        raise DataError(
-            out,
-            f"lie outside {folder}: the next run would read it as part of the table",
-            remedy="Name another output.",
-        )
-
-
 def _write_file(
-    column: NewColumn, source: Path, batches: Iterator[Batch], target: Path, to: str, digest: bytes
+    column: NewColumn, source: Path, target: Path, to: str, digest: bytes, progress: Progress | None
 ) -> int:
-    is_csv = format_of(source) == "csv"
-    # From CSV to CSV, every cell is copied as text.
-    stored = stored_schema(source) if format_of(target) == "csv" else schema_to_save(source)
+    stored = stored_schema(source)
     _require_columns(column, source, stored, to)
+    if format_of(target) != format_of(source):
+        remedy = "Keep the ending of the table."
+        raise DataError(target, f"be {format_of(source)} as the table", format_of(target), remedy)
     roles = column.roles(roles_of(stored), to)
     metadata = {**(stored.metadata or {}), **roles.metadata(), _DIGEST_KEY: digest}
     field = pa.field(to, column.data_type(stored))
     schema = stored.append(field).with_metadata(metadata)
     written = 0
     with _writer(target, schema, _delimiter(source, target)) as write:
-        for batch in batches:
+        for batch in prefetch(read_tasks(source, stored.names, progress)):
             valid = column.valid_rows(batch)
             if valid is not None:
                 chosen = to_arrow(np.flatnonzero(valid))
                 batch = replace(batch, rows=batch.rows.take(chosen))
-            rows = batch.rows
-            columns = cast_columns(rows, stored, source) if is_csv else rows.columns
-            write([*columns, to_arrow(column.values(batch))])
+            write([*batch.rows.columns, to_arrow(column.values(batch))])
             written += batch.rows.num_rows
     return written
 
@@ -217,18 +196,11 @@ def _write_file(
 def _require_columns(column: NewColumn, source: Path, schema: pa.Schema, to: str) -> None:
     for name in column.inputs():
         if name not in schema.names:
-            raise DataError(
-                source,
-                f"have a column {name!r}",
-                listed(schema.names),
-                "It is needed to compute the new column.",
-            )
+            remedy = "It is needed to compute the new column."
+            raise DataError(source, f"have a column {name!r}", listed(schema.names), remedy)
     if to in schema.names:
-        raise DataError(
-            source,
-            f"not have a column {to} already",
-            remedy=("Name another with ", Setting("to"), "."),
-        )
+        another = ("Name another with ", Setting("to"), ".")
+        raise DataError(source, f"not have a column {to} already", remedy=another)
 
 
 def _delimiter(source: Path, target: Path) -> str:

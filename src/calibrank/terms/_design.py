@@ -87,8 +87,7 @@ class Arrow(NamedTuple):
     def remaining(self, sds: Floats) -> Floats:
         """The inverse of the diagonal plus the precision of a prior; without a width it is 0."""
         variances = sds[len(self.corner) :] ** 2
-        remaining: Floats = variances / (1 + self.diagonal * variances)
-        return remaining
+        return variances / (1 + self.diagonal * variances)
 
     def eliminated(self, sds: Floats, places: Indices | slice = _ALL) -> Floats:
         """What is left of some places of the corner after the diagonal was eliminated."""
@@ -96,8 +95,7 @@ class Arrow(NamedTuple):
         if not sds[len(self.corner) :].any():
             return corner
         part = self.border[places] * np.sqrt(self.remaining(sds))
-        left: Floats = corner - part @ part.T
-        return left
+        return corner - part @ part.T
 
 
 class Posterior:
@@ -134,8 +132,7 @@ class Posterior:
     def right(self, vector: Floats) -> Floats:
         """The corner of a vector after the diagonal was eliminated."""
         size = len(self.border)
-        right: Floats = vector[:size] - self.border @ (self.diagonal * vector[size:])
-        return right
+        return vector[:size] - self.border @ (self.diagonal * vector[size:])
 
     def solve(self, vector: Floats) -> Floats:
         """The solution for the right-hand side."""
@@ -190,8 +187,7 @@ class Posterior:
         """From the products of another block: the covariance of both coefficients of a level."""
         if place.start < len(self.border):
             return np.diag(products[place])
-        result: Floats = -self.diagonal * (self.border * products).sum(axis=0)
-        return result
+        return -self.diagonal * (self.border * products).sum(axis=0)
 
 
 class Design:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -117,12 +117,8 @@ def fit_ridge(
         iterations += more
     residual = problem.residual(point, sds)
     if not residual <= _ACCEPTED:
-        raise FitError(
-            "the fit",
-            f"reach an optimality residual of {_ACCEPTED}",
-            f"{residual:.1e}",
-            "Drop outlying features.",
-        )
+        rule = f"reach an optimality residual of {_ACCEPTED}"
+        raise FitError("the fit", rule, f"{residual:.1e}", "Drop outlying features.")
     coefficients = point.coefficients.copy()
     if not problem.has_slope:
         coefficients[1] = slope
@@ -282,13 +278,11 @@ def _choose_sds(problem: Problem, point: Point, sds: Sequence[float]) -> tuple[l
     # The one that is eliminated comes first: without the others that takes least.
     count = len(groups) - (problem.design.corner < problem.design.width)
     for number in range(count, len(groups)):
-
-        def score(place: int, number: int = number) -> float:
-            tried = [*chosen[:number], SDS[place]]
-            marginal = Posterior(hessian, problem.sds_of(tried)).log_marginal(linear)
-            return marginal + float(corrections[number][place])
-
-        best, gain = _highest(score, SDS.index(chosen[number]))
+        tried = [problem.sds_of([*chosen[:number], sd]) for sd in SDS]
+        marginals = np.array([Posterior(hessian, sds).log_marginal(linear) for sds in tried])
+        scores = marginals + corrections[number]
+        best = int(np.argmax(scores))
+        gain = float(scores[best] - scores[SDS.index(chosen[number])])
         chosen[number] = SDS[best]
     eliminated = hessian.eliminated(problem.sds_of(chosen))
     posterior = Posterior(hessian, problem.sds_of(chosen), eliminated)
@@ -299,8 +293,8 @@ def _choose_sds(problem: Problem, point: Point, sds: Sequence[float]) -> tuple[l
         if unchanged == count:
             break
         before = chosen[number]
-        scores = _log_marginals(posterior, eliminated, right, groups[number].place)
-        scores += corrections[number]
+        marginals = _log_marginals(posterior, eliminated, right, groups[number].place)
+        scores = marginals + corrections[number]
         found = _mean_sd(scores) if problem.is_change else SDS[int(np.argmax(scores))]
         if abs(found - before) < _SETTLED:
             unchanged += 1
@@ -317,22 +311,6 @@ def _mean_sd(scores: Floats) -> float:
     weights = np.exp(scores - scores.max())
     mean = float(weights @ np.array(SDS) / weights.sum())
     return mean if mean > _SETTLED else 0.0
-
-
-def _highest(score: Callable[[int], float], before: int) -> tuple[int, float]:
-    """The place of the highest score, uphill from the one before or the middle, and its gain."""
-    start = before or len(SDS) // 2
-    found = {0: score(0), start: score(start)}
-    for step in (1, -1):
-        place = start
-        while 0 <= place + step < len(SDS):
-            if place + step not in found:
-                found[place + step] = score(place + step)
-            if found[place + step] <= found[place]:
-                break
-            place += step
-    best = max(found, key=found.__getitem__)
-    return best, found[best] - found[before]
 
 
 def _log_marginals(posterior: Posterior, eliminated: Floats, right: Floats, place: slice) -> Floats:
@@ -361,8 +339,7 @@ def _quadratic_marginals(curvature: Floats, slopes: Floats) -> Floats:
     """Log marginal likelihoods of independent coefficients with quadratic log likelihoods."""
     variances = np.array(SDS)[:, None] ** 2
     ratios = 1 + curvature * variances
-    result: Floats = (slopes**2 * variances / ratios - np.log(ratios)).sum(axis=1) / 2
-    return result
+    return (slopes**2 * variances / ratios - np.log(ratios)).sum(axis=1) / 2
 
 
 def _correction(problem: Problem, z: Floats, coefficients: Floats, levels: object) -> Floats:

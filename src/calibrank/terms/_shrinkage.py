@@ -104,14 +104,8 @@ class SegmentProblem:
         return self._of(cells, starts - starts[0], self.dispersion[segments])
 
     def _of(self, cells: Indices | slice, starts: Indices, dispersion: Floats) -> SegmentProblem:
-        return SegmentProblem(
-            self.positive[cells],
-            self.total[cells],
-            self.offset[cells],
-            self.x[cells],
-            starts,
-            dispersion,
-        )
+        masses = (self.positive[cells], self.total[cells])
+        return SegmentProblem(*masses, self.offset[cells], self.x[cells], starts, dispersion)
 
     @property
     def columns(self) -> tuple[Floats | Indices, ...]:
@@ -258,8 +252,7 @@ def _with_means(sample: SegmentProblem, outliers: Floats) -> list[Prior]:
 
 def _outlying(log_marginal: Floats, outliers: Floats) -> Floats:
     """The probability that each segment is unlike the others."""
-    outlying: Floats = expit(outliers - log_marginal + _LOG_OUTLIER - _LOG_ALIKE)
-    return outlying
+    return expit(outliers - log_marginal + _LOG_OUTLIER - _LOG_ALIKE)
 
 
 def _averaged(problem: SegmentProblem, priors: Sequence[Prior], weights: Floats) -> Changes:
@@ -305,8 +298,7 @@ def _possible_outliers(problem: SegmentProblem, mean: float, priors: Sequence[Pr
         at_center = gradient - curvature * shift
         ratio = 1 + curvature * sd**2
         gain = gradient * shift - curvature * shift**2 / 2
-        result: Floats = gain + at_center**2 * sd**2 / (2 * ratio) - np.log(ratio) / 2
-        return result
+        return gain + at_center**2 * sd**2 / (2 * ratio) - np.log(ratio) / 2
 
     share = _outlying(log_marginal(tau, mean), log_marginal(OUTLIER_SD, 0.0))
     return np.flatnonzero(share > _SMALLEST_SHARE)

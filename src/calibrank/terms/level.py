@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibrank._internal import native
+from calibrank._internal.logit import softplus
 from calibrank._internal.segment_keys import Encoded, Key
+from calibrank._internal.threads import in_threads, row_slices
 from calibrank._internal.validation import Floats, Indices
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap, LevelTerm
 from calibrank.maps.level import SlopeErrors, require_present
+from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.summary import Summary
 from calibrank.summary.by_segment import SegmentSums, bin_edges
-from calibrank.terms._segment_cells import SegmentCells
-from calibrank.terms._shrinkage import Changes, SegmentProblem, shrunk_changes
+from calibrank.terms._shrinkage import Changes, SegmentProblem, shrunk_changes, sums_of_runs
 from calibrank.terms.spec import Level
 
 # The slope of a segment is at least this fraction of the global one: higher scores stay better.
 _SMALLEST_SLOPE = 0.05
+# Cells computed at a time: temporary arrays of this size stay in the cache.
+_BLOCK = 2**14
+# Positive mass, in units of the mean weight, with which the dispersion of a segment is shrunk.
+_DISPERSION_PRIOR = 10.0
 
 
 def sums_by_level(
@@ -63,7 +70,7 @@ def fit_levels(
         raise DataError(f"column {columns[0]!r}", "have values", "only missing ones")
     # Slopes turn around the mean log odds, where they change the level of a segment least.
     center = float(leaves.total @ leaves.log_odds / leaves.total.sum())
-    found = _Found([], np.empty((6, 0)), center)
+    found = LevelTable([], np.empty((6, 0)), center)
     spreads = np.zeros((2, len(columns)))
     typical = 0.0
     for depth in range(1, len(columns) + 1):
@@ -90,7 +97,7 @@ def fit_levels(
     return replace(fitted, record=record, terms=(*fitted.terms, term))
 
 
-class _Found(NamedTuple):
+class LevelTable(NamedTuple):
     """Levels with one column of numbers each, which are those of a term."""
 
     keys: list[Key]
@@ -124,7 +131,7 @@ class _Found(NamedTuple):
 
     def with_changes(
         self, keys: list[Key], changes: Changes, parents: Floats, rows: Floats
-    ) -> _Found:
+    ) -> LevelTable:
         """With the levels of one more column."""
         # The change c * (z - center) is c * z and a constant.
         intercepts = parents[0] + changes.intercepts - changes.slopes * self.center
@@ -132,13 +139,13 @@ class _Found(NamedTuple):
         errors = (changes.errors, rows, changes.slope_errors, changes.covariances)
         return self.followed_by(keys, np.array([intercepts, slopes, *errors]))
 
-    def followed_by(self, keys: list[Key], table: Floats) -> _Found:
+    def followed_by(self, keys: list[Key], table: Floats) -> LevelTable:
         """These levels and then others."""
         if self.keys:
             keys, table = [*self.keys, *keys], np.hstack([self.table, table])
         return self._replace(keys=keys, table=table)
 
-    def in_order(self) -> _Found:
+    def in_order(self) -> LevelTable:
         """By depth and key; texts are sorted in half of the time of tuples."""
         values: list[Any] = [key[0] for key in self.keys]
         if len(self.keys[-1]) > 1:
@@ -148,32 +155,19 @@ class _Found(NamedTuple):
             keys=[self.keys[place] for place in order], table=np.take(self.table, order, axis=1)
         )
 
-    def term(self, columns: tuple[str, ...], spreads: Floats, typical: float) -> LevelTerm:
-        """The term of these levels."""
-        intercepts, slopes, errors, rows, slope_errors, covariances = self.table
-        of_slopes = None
-        if slope_errors.any() or spreads[1].any():
-            of_slopes = SlopeErrors(
-                self.center, _tuple(slope_errors), _tuple(covariances), _tuple(spreads[1])
-            )
-        return LevelTerm(
-            columns,
-            tuple(self.keys),
-            _tuple(intercepts),
-            _tuple(slopes),
-            _tuple(errors),
-            _tuple(rows.astype(np.int64)),
-            _tuple(spreads[0]),
-            typical,
-            of_slopes,
-        )
+    def term(self, columns: tuple[str, ...], spreads: Floats, typical: float = 0.0) -> LevelTerm:
+        """The term of these levels; spreads are those of intercepts and of slopes, by column."""
+        own, of_slopes = [tuple(each) for each in spreads.tolist()]
+        rows = tuple(self.table[3].astype(int).tolist())
+        intercepts, slopes, errors, _, slope_errors, covariances = map(tuple, self.table.tolist())
+        of = None
+        if any(slope_errors) or any(of_slopes):
+            of = SlopeErrors(self.center, slope_errors, covariances, of_slopes)
+        changes = (intercepts, slopes)
+        return LevelTerm(columns, tuple(self.keys), *changes, errors, rows, own, typical, of)
 
 
-def _tuple(numbers: Floats | Indices) -> tuple[Any, ...]:
-    return tuple(numbers.tolist())
-
-
-def _with_expected(found: _Found, start: Start, typical: float) -> _Found:
+def _with_expected(found: LevelTable, start: Start, typical: float) -> LevelTable:
     """With the levels of a start that have no labels: they change as their parent does.
 
     Those without a parent change as the others do on average.
@@ -234,14 +228,9 @@ def _changes(
     cells: SegmentCells, parents: Floats, center: float, spec: Level, *, with_mean: bool
 ) -> Changes:
     """Changes of levels from their parents, whose order they keep: slopes are bounded."""
-    problem = SegmentProblem(
-        positive=cells.positive,
-        total=cells.total,
-        offset=cells.changed_log_odds(*parents),
-        x=cells.log_odds - center,
-        starts=cells.starts,
-        dispersion=cells.dispersion,
-    )
+    x = cells.log_odds - center
+    columns = (cells.positive, cells.total, cells.changed_log_odds(*parents), x)
+    problem = SegmentProblem(*columns, cells.starts, cells.dispersion)
     changes = shrunk_changes(problem, with_slopes=spec.slopes is not False, with_mean=with_mean)
     lowest = _SMALLEST_SLOPE - parents[1]
     chosen = np.flatnonzero(changes.slopes < lowest)
@@ -254,3 +243,73 @@ def _changes(
     changes.slopes[chosen] = lowest[chosen]
     changes.intercepts[chosen] = refitted.intercepts
     return changes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SegmentCells:
+    """Cells (a bin of a segment, with rows), the cells of one segment after the other."""
+
+    positive: Floats
+    total: Floats
+    log_odds: Floats
+    """Of the global map, at the mean score of the cell."""
+    starts: Indices
+    """The first cell of each segment, and the number of cells."""
+    squares: Floats
+    """Sums of squares of positive and of total mass, and the number of rows, by segment."""
+
+    @classmethod
+    def of(cls, fitted: CalibrationMap, sums: SegmentSums) -> SegmentCells:
+        """The cells of sums that have rows."""
+        positive, total, scores, starts = sums.cells.occupied()
+        if sums.cells.is_weighted:
+            squares = sums.by_segment
+        else:
+            rows = sums_of_runs(total, starts)
+            squares = np.array([sums_of_runs(positive, starts), rows, rows])
+        return cls(positive, total, _log_odds(fitted, scores), starts, squares)
+
+    def loss(self, intercepts: Floats, slopes: Floats) -> float:
+        """Mean log loss, if log odds change by an intercept and a slope per segment."""
+        if native.READY:
+            columns = (self.positive, self.total, self.log_odds, self.starts)
+            losses = np.empty(1)
+            native.loops.changed_loss(*columns, intercepts, slopes, losses)
+        else:
+            z = self.changed_log_odds(intercepts, slopes)
+            losses = self.total * softplus(z) - self.positive * z
+        return float(losses.sum() / self.total.sum())
+
+    def changed_log_odds(self, intercepts: Floats, slopes: Floats) -> Floats:
+        """Log odds that are changed by an intercept and a slope per segment."""
+        if (slopes == 1).all() and not intercepts.any():
+            return self.log_odds
+        sizes = np.diff(self.starts)
+        return np.repeat(intercepts, sizes) + np.repeat(slopes, sizes) * self.log_odds
+
+    @property
+    def dispersion(self) -> Floats:
+        """By segment, how much the evidence varies relative to labels without weights.
+
+        The sum of squares over the sum: the mean weight of a positive (or of a row) by mass.
+        Segments with few positives borrow from the others.
+        """
+        ratios = []
+        for mass, squares in zip((self.positive, self.total), self.squares[:2], strict=True):
+            sums = sums_of_runs(mass, self.starts)
+            mean = float(squares.sum() / max(sums.sum(), 1e-300))
+            prior = _DISPERSION_PRIOR * mean
+            ratios.append((squares + prior * mean) / (sums + max(prior, 1e-300)))
+        return np.maximum(np.maximum(ratios[0], ratios[1]), 1e-300)
+
+
+def _log_odds(fitted: CalibrationMap, scores: Floats) -> Floats:
+    """Log odds of the global map, written over the scores: new memory takes time."""
+
+    def write(rows: slice) -> None:
+        for start in range(rows.start, rows.stop, _BLOCK):
+            block = slice(start, min(start + _BLOCK, rows.stop))
+            scores[block] = fitted.curve.log_odds_on(NumpyTarget(), scores[block])
+
+    in_threads(write, row_slices(len(scores)) if len(scores) > _BLOCK else [slice(0, len(scores))])
+    return scores

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import ClassVar
 
 from calibrank._internal.arguments import instance, shown, text, whole
 from calibrank.errors import DataError
@@ -53,8 +54,33 @@ class Level(TermSpec):
         return f"Level({', '.join(arguments)})"
 
 
+class _OfColumn(TermSpec):
+    """A term of one column, with a whole number."""
+
+    column: str
+    _number: ClassVar[tuple[str, int, int]]
+    """The name of the number, the least and the most."""
+
+    def __post_init__(self) -> None:
+        text("column", self.column, "It names a column.")
+        name, least, most = self._number
+        object.__setattr__(self, name, whole(name, getattr(self, name), least, most))
+
+    @property
+    def columns(self) -> tuple[str, ...]:  # type: ignore[override]  # of one column
+        return (self.column,)
+
+    def __repr__(self) -> str:
+        arguments = [repr(self.column)]
+        for field in fields(self)[1:]:  # type: ignore[arg-type]  # subclasses are dataclasses
+            value = getattr(self, field.name)
+            if value != field.default:
+                arguments.append(f"{field.name}={value}")
+        return f"{type(self).__name__}({', '.join(arguments)})"
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class Smooth(TermSpec):
+class Smooth(_OfColumn):
     """A smooth function of a column of numbers: linear between at most `knots` quantiles.
 
     Beyond the outermost quantiles it is constant; with `knots=2` it is a straight line between
@@ -64,23 +90,13 @@ class Smooth(TermSpec):
     Smooth('price')
     """
 
+    _number = ("knots", 2, 50)
     column: str
     knots: int = 10
 
-    def __post_init__(self) -> None:
-        text("column", self.column, "It names a column.")
-        object.__setattr__(self, "knots", whole("knots", self.knots, 2, 50))
-
-    @property
-    def columns(self) -> tuple[str, ...]:  # type: ignore[override]  # of one column
-        return (self.column,)
-
-    def __repr__(self) -> str:
-        return f"Smooth({self.column!r}{'' if self.knots == 10 else f', knots={self.knots}'})"
-
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Group(TermSpec):
+class Group(_OfColumn):
     """Groups never seen again, such as queries or users, whose levels differ: integrated out.
 
     The map is for rows of a new group, so it needs no column. Curves whose level differs by group
@@ -90,23 +106,13 @@ class Group(TermSpec):
     Group('query')
     """
 
+    _number = ("folds", 2, 1000)
     column: str
     folds: int = 5
 
-    def __post_init__(self) -> None:
-        text("column", self.column, "It names a column.")
-        object.__setattr__(self, "folds", whole("folds", self.folds, 2, 1000))
-
-    @property
-    def columns(self) -> tuple[str, ...]:  # type: ignore[override]  # of one column
-        return (self.column,)
-
-    def __repr__(self) -> str:
-        return f"Group({self.column!r}{'' if self.folds == 5 else f', folds={self.folds}'})"
-
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Position(TermSpec):
+class Position(_OfColumn):
     """A curve of its own for the first `n` positions of each list, for `anchor`.
 
     The column has the rank of each pair in its list, counted from 1 (`list_ranks`).
@@ -115,19 +121,9 @@ class Position(TermSpec):
     Position('rank', n=10)
     """
 
+    _number = ("n", 1, 10**6)
     column: str = "rank"
     n: int = 5
-
-    def __post_init__(self) -> None:
-        text("column", self.column, "It names a column.")
-        object.__setattr__(self, "n", whole("n", self.n, 1, 10**6))
-
-    @property
-    def columns(self) -> tuple[str, ...]:  # type: ignore[override]  # of one column
-        return (self.column,)
-
-    def __repr__(self) -> str:
-        return f"Position({self.column!r}, n={self.n})"
 
 
 def column_names(given: Sequence[str], argument: str = "columns") -> tuple[str, ...]:

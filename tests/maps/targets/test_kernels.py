@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.export.vectors import hard_scores
+from calibrank.export import hard_scores
 from calibrank.maps.basis import Linear, Log, LogQuadratic, Quadratic, Softplus
-from calibrank.maps.targets.cuda import kernel_source
+from calibrank.maps.targets.script import kernel_source
 from calibrank.maps.targets.target import UnsupportedOperationError
 from tests.maps.samples import gaussian_map, logistic_map, min_max_map, step_map
 
@@ -82,10 +82,9 @@ def test_a_step_map_has_no_kernel() -> None:
 
 def test_a_kernel_is_used_where_it_is_fast_and_accurate(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
-    from calibrank._internal import cuda
     from calibrank.maps.targets import torch as tensors
 
-    monkeypatch.setattr(cuda, "compile_kernel", lambda source: source)
+    monkeypatch.setattr(tensors, "_compiled", lambda source: source)
 
     def kernel(
         fitted: cr.CalibrationMap, dtype: Any, rows: int = 2**20, *, gpu: bool = True

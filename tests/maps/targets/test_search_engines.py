@@ -3,7 +3,6 @@
 Vespa, Elasticsearch and OpenSearch themselves do not run here.
 """
 
-import json
 import math
 from pathlib import Path
 
@@ -13,8 +12,7 @@ from hypothesis import given, settings
 
 import calibrank as cr
 from calibrank.curves import Calibrator
-from calibrank.export import to_lucene, to_painless, to_sql, to_vespa
-from calibrank.export.vectors import hard_scores
+from calibrank.export import hard_scores, to_painless, to_sql, to_vespa
 from tests import engines
 from tests.cli.running import run_here
 from tests.members import CALIBRATORS, Table, fit, name, probe, tables
@@ -47,26 +45,6 @@ def test_invalid_scores_get_0(language: str) -> None:
     assert [evaluate(score) for score in (math.nan, math.inf, -math.inf, 1.1e30)] == [0.0] * 4
 
 
-def test_lucene_gets_the_sigmoid_of_a_platt_map() -> None:
-    rng = np.random.default_rng(0)
-    scores = 10 + 3 * rng.normal(size=500)
-    labels = rng.random(500) < 1 / (1 + np.exp(-(scores - 12)))
-    fitted = cr.Platt().fit(scores, labels)
-    alpha, beta = to_lucene(fitted)
-    probes = np.linspace(-10, 40, 50)
-    expected = 1 / (1 + np.exp(-alpha * (probes - beta)))
-    np.testing.assert_allclose(fitted.predict(probes), expected, rtol=1e-9)
-    with pytest.raises(cr.DataError, match="a curve that is no sigmoid must not go with Lucene"):
-        to_lucene(cr.Isotonic().fit(scores, labels))
-
-
-def test_the_remedy_is_an_option_of_the_command(tmp_path: Path) -> None:
-    cr.Isotonic().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1]).save(tmp_path / "map.json")
-    code, _, error = run_here("export", tmp_path / "map.json", "--to", "lucene")
-    assert code == 3
-    assert "use to_painless" in error
-
-
 def test_the_command_writes_every_language(tmp_path: Path) -> None:
     fitted = cr.Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
     fitted.save(tmp_path / "map.json")
@@ -76,9 +54,6 @@ def test_the_command_writes_every_language(tmp_path: Path) -> None:
         )
         assert code == 0, error
         assert text.strip() == exporter(fitted, "s")
-    code, text, error = run_here("export", tmp_path / "map.json", "--to", "lucene")
-    assert code == 0, error
-    assert json.loads(text) == to_lucene(fitted)._asdict()
 
 
 @pytest.mark.parametrize("dialect", ["snowflake", "trino"])

@@ -12,7 +12,7 @@ from calibrank._internal.segment_keys import Key, number_nodes
 from calibrank._internal.validation import LARGEST_SCORE, Floats
 from calibrank.errors import DataError
 from calibrank.maps.level import LevelTerm
-from calibrank.maps.score_shift import warn_if_shifted
+from calibrank.maps.score_shift import ScoreComparison
 from calibrank.maps.targets.target import Target, Unary, free_names, nested_choices
 
 if TYPE_CHECKING:
@@ -129,35 +129,23 @@ def _level(name: str, kind: nw.dtypes.DType) -> nw.Expr:
 
 def transform(fitted: CalibrationMap, frame: Any, score: str, to: str) -> Any:
     """The frame with a column of probabilities, which stays an expression if the frame is lazy."""
-    try:
-        wrapped = nw.from_native(frame)
-    except TypeError:
+    wrapped: Any = nw.from_native(frame, pass_through=True)
+    if wrapped is frame:
         raise DataError(
             "frame",
-            (
-                "be a dataframe of pandas, polars, pyarrow, duckdb or another library that "
-                "narwhals supports"
-            ),
+            "be a dataframe of pandas, polars, pyarrow, duckdb or another library that narwhals "
+            "supports",
             type(frame).__name__,
-        ) from None
-    text("score", score, "It names a column.")
-    text("to", to, "It names a column.")
+        )
     schema = wrapped.collect_schema()
     names = schema.names()
-    if score not in names:
-        raise DataError(
-            "frame", f"have a column {score!r}", listed(names), "Name it with score=..."
-        )
-    for name in fitted.columns:
+    for name in (text("score", score, "It names a column."), *fitted.columns):
         if name not in names:
-            raise DataError("frame", f"have the column {name!r} of the map", listed(names))
-    if to in names:
-        raise DataError(
-            "frame",
-            f"not have a column {to!r} already",
-            listed(names),
-            "Name another with to=..., or drop it first.",
-        )
+            remedy = "Name it with score=..." if name == score else "The map needs it."
+            raise DataError("frame", f"have a column {name!r}", listed(names), remedy)
+    if text("to", to, "It names a column.") in names:
+        remedy = "Name another with to=..., or drop it first."
+        raise DataError("frame", f"not have a column {to!r} already", listed(names), remedy)
     if isinstance(wrapped, nw.LazyFrame):
         inputs = []
         temporary = free_names(names)
@@ -173,7 +161,9 @@ def transform(fitted: CalibrationMap, frame: Any, score: str, to: str) -> Any:
     scores = wrapped[score].to_numpy()
     columns = {name: wrapped[name].to_numpy() for name in fitted.columns}
     probabilities = fitted.predict(scores, columns)
+    comparison = ScoreComparison(fitted.record)
+    comparison.add(scores)
     # From here: this function, transform of the map, and then the caller.
-    warn_if_shifted(fitted.record, scores, stacklevel=4)
+    comparison.warn(stacklevel=4)
     column = nw.new_series(to, probabilities, backend=wrapped.implementation)
     return wrapped.with_columns(column).to_native()

@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from calibrank._internal.arguments import label, shown, whole
+from calibrank._internal.arguments import instance, label, whole
 from calibrank._internal.rules import ColumnRule
 from calibrank._internal.segment_keys import Key
 from calibrank._internal.validation import LARGEST_SCORE, Floats
-from calibrank.errors import DataError, MissingExtraError
+from calibrank.errors import MissingExtraError
 from calibrank.maps.calibration_map import CalibrationMap, require_map
-from calibrank.maps.targets.target import (
-    Dtype,
-    Expression,
-    Target,
-    Unary,
-    ceilings,
-    place_in_dtype,
-    require_dtype,
-)
+from calibrank.maps.targets.target import Dtype, Expression, Target, Unary, ceilings, require_dtype
 
 if TYPE_CHECKING:
     import onnx
@@ -50,7 +42,10 @@ def to_onnx(
     ['score', 'probability']
     """
     require_map(fitted)
-    dimensions = _checked_shape(shape)
+    instance("shape", shape, (tuple, list), 'Use e.g. ("rows",) or ("rows", 1).')
+    dimensions = [
+        label("shape", size) if isinstance(size, str) else whole("shape", size, 1) for size in shape
+    ]
     package = _load_onnx()
     checked = require_dtype(fitted, dtype)
     names = fitted.input_names()
@@ -58,17 +53,17 @@ def to_onnx(
     given = [Value(name, target) for name in names]
     probability = fitted.where_valid(target, Value("score", target), given)
     target.add("Identity", probability.name, output="probability")
-    element_type = package.helper.np_dtype_to_tensor_dtype(np.dtype(checked))
-    score_info = package.helper.make_tensor_value_info("score", element_type, dimensions)
-    result_info = package.helper.make_tensor_value_info("probability", element_type, dimensions)
-    inputs = [score_info]
+    number = package.helper.np_dtype_to_tensor_dtype(np.dtype(checked))
+    kinds = dict.fromkeys(("score", *names, "probability"), number)
     for name, term in zip(names, fitted.terms, strict=True):
-        # Levels are numbers of rows of a table.
-        kind = package.TensorProto.INT64 if term.role == "level" else element_type
-        inputs.append(package.helper.make_tensor_value_info(name, kind, dimensions))
-    graph = package.helper.make_graph(
-        target.nodes, "calibrank", inputs, [result_info], target.constants
-    )
+        if term.role == "level":
+            # Numbers of rows of a table.
+            kinds[name] = package.TensorProto.INT64
+    *inputs, output = [
+        package.helper.make_tensor_value_info(name, kind, dimensions)
+        for name, kind in kinds.items()
+    ]
+    graph = package.helper.make_graph(target.nodes, "calibrank", inputs, [output], target.constants)
     graph.doc_string = f"{fitted.method} map by calibrank"
     model = package.helper.make_model(
         graph,
@@ -78,22 +73,6 @@ def to_onnx(
     )
     package.checker.check_model(model, full_check=True)
     return model
-
-
-def _checked_shape(shape: Sequence[str | int]) -> list[str | int]:
-    """The dimensions of a tensor: names, which are dynamic, or sizes."""
-    if not isinstance(shape, tuple | list):
-        raise DataError(
-            "shape",
-            "be a tuple of names and sizes",
-            shown(shape),
-            'Use e.g. ("rows",) or ("rows", 1).',
-        )
-    return [_dimension(size) for size in shape]
-
-
-def _dimension(size: str | int) -> str | int:
-    return label("shape", size) if isinstance(size, str) else whole("shape", size, 1)
 
 
 def _load_onnx() -> ModuleType:
@@ -148,10 +127,6 @@ class OnnxTarget(Target):
         self.constants.append(self._onnx.numpy_helper.from_array(array, name))
         return name
 
-    def place(self, score: Value, low: float, width: float) -> Value:
-        placed: Value = place_in_dtype(score, low, width, self.dtype)
-        return placed
-
     def log(self, x: Value) -> Value:
         return self.add("Log", x)
 
@@ -167,8 +142,7 @@ class OnnxTarget(Target):
     def sigmoid(self, x: Value) -> Value:
         # Some engines approximate the operator Sigmoid and return nothing below 1e-8.
         # Exp may overflow to infinity here, which gives the right probability of 0.
-        probability: Value = 1.0 / (self.add("Exp", self.add("Neg", x)) + 1.0)
-        return probability
+        return 1.0 / (self.add("Exp", self.add("Neg", x)) + 1.0)
 
     def minimum(self, x: Value, bound: float) -> Value:
         return self.add("Min", x, bound)

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
+from calibrank._internal.arguments import label
 from calibrank._internal.validation import LARGEST_SCORE
-from calibrank.maps.targets.target import Expression, Lines, Target, Unary, nested_choices
+from calibrank.composition import refusal
+from calibrank.maps.calibration_map import CalibrationMap, require_map
+from calibrank.maps.targets.target import (
+    Expression,
+    Lines,
+    Target,
+    Unary,
+    UnsupportedOperationError,
+    nested_choices,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +34,58 @@ class Language:
     number: str = "{}"
     invalid: str = "0.0"
     """What an invalid score gets."""
+
+
+VESPA = Language("exp", "log", "fabs", "min", "max", "if ({}, {}, {})")
+PAINLESS = Language(
+    "Math.exp", "Math.log", "Math.abs", "Math.min", "Math.max", "(({}) ? ({}) : ({}))"
+)
+# In float32 the fast exponential of the hardware is used.
+_CUDA = Language("exp", "log", "fabs", "fmin", "fmax", "(({}) ? T({}) : T({}))", "T({})", "NAN")
+_FAST_CUDA = replace(_CUDA, exp="__expf")
+
+
+def to_vespa(fitted: CalibrationMap, score: str = "firstPhase") -> str:
+    """The probability as a Vespa ranking expression of a feature or function.
+
+    Scores that are not valid (NaN, beyond +-1e30) get 0, because a rank score must be a number.
+
+    >>> from calibrank import MinMax
+    >>> to_vespa(MinMax().fit([1.0, 2.0, 5.0], [0, 0, 1]), "bm25(title)")[:54]
+    'if (bm25(title) >= -1e+30 && bm25(title) <= 1e+30, max'
+    """
+    return _expression(fitted, score, VESPA)
+
+
+def to_painless(fitted: CalibrationMap, score: str = "_score") -> str:
+    """The probability as a Painless expression, for `script_score` of Elasticsearch and OpenSearch.
+
+    Scores that are not valid get 0: these engines refuse scores that are no number.
+
+    >>> from calibrank import Platt
+    >>> fitted = Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
+    >>> to_painless(fitted).startswith("((_score >= -1e+30 && _score <= 1e+30) ? ")
+    True
+    """
+    return _expression(fitted, score, PAINLESS)
+
+
+def _expression(fitted: CalibrationMap, score: str, language: Language) -> str:
+    require_map(fitted)
+    if fitted.terms:
+        raise refusal("terms", "a search engine")
+    given = Script(label("score", score, "It is an expression of the engine."), language)
+    return str(fitted.where_valid(ScriptTarget(language), given))
+
+
+def kernel_source(fitted: CalibrationMap, *, single: bool) -> str:
+    """A C++ function template from a score to its probability, NaN where the score is invalid.
+
+    With `single`, T is float. One kernel reads the scores once and writes the probabilities.
+    """
+    language = _FAST_CUDA if single else _CUDA
+    probability = fitted.where_valid(CudaTarget(language), Code("score", language))
+    return f"template <typename T> T probability(T score) {{ return {probability}; }}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +129,7 @@ class ScriptTarget(Target):
         return self.maximum(x, 0.0) + (1.0 + rest).call(self.language.log)
 
     def sigmoid(self, x: Script) -> Script:
-        probability: Script = 1.0 / (1.0 + (x * -1.0).call(self.language.exp))
-        return probability
+        return 1.0 / (1.0 + (x * -1.0).call(self.language.exp))
 
     def minimum(self, x: Script, bound: float) -> Script:
         return x.call(self.language.minimum, bound)
@@ -97,3 +158,33 @@ class ScriptTarget(Target):
             return self.language.choice.format(f"{score} < {score.number(edge)}", below, above)
 
         return replace(score, text=nested_choices(edges, leaves, choice))
+
+
+class Code(Script):
+    """A C++ expression of type T, the type of the scores."""
+
+    __slots__ = ()
+
+    def __truediv__(self, other: float) -> Code:
+        # On a GPU a division costs as much as all the rest of the formula.
+        return self.binary(self, "*", 1 / other)
+
+
+class CudaTarget(ScriptTarget):
+    """CUDA source."""
+
+    normalizes: ClassVar[bool] = True
+
+    def place(self, score: Script, low: float, width: float) -> Script:
+        # The difference is taken in double: float32 would lose it where scores are many times
+        # larger than their range.
+        return replace(score, text=f"T((double({score}) - {low!r}) * {1 / width!r})")
+
+    def softplus(self, x: Script) -> Script:
+        return replace(x, text=f"(fmax({x}, T(0)) + log1p(exp(-fabs({x}))))")
+
+    def steps(self, score: Script, edges: Sequence[float], values: Sequence[float]) -> Script:
+        raise UnsupportedOperationError("a kernel has no table to search for steps")
+
+    def lines(self, score: Script, edges: Sequence[float], lines: Lines) -> Script:
+        raise UnsupportedOperationError("a kernel has no table to search for lines")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
-from math import inf
+
+import numpy as np
 
 from calibrank._internal.arguments import label, shown, text
 from calibrank._internal.rules import COLUMN_RULES, ColumnRule
@@ -13,11 +14,11 @@ from calibrank._internal.segment_keys import Key
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.maps.calibration_map import CalibrationMap, require_map
-from calibrank.maps.targets.python import FloatTarget
+from calibrank.maps.targets.numpy import FloatTarget
 from calibrank.maps.targets.sql_dialects import DIALECTS, Dialect
 from calibrank.maps.targets.target import (
     Expression,
-    Formula,
+    Inner,
     Lines,
     Target,
     Unary,
@@ -35,6 +36,9 @@ _MOST_BRANCHES = 256
 _MARKS = range(1, 9)
 _MORE_MARKS = range(0xE000, 0xF900)
 
+
+# Operators and right operands that change nothing.
+_WITHOUT_EFFECT = (("+", 0), ("-", 0), ("/", 1))
 
 # How tightly the outermost operator of an expression binds.
 _SUM, _PRODUCT, _ATOM = range(3)
@@ -67,7 +71,7 @@ def to_sql(fitted: CalibrationMap, dialect: str, score: str = "score") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sql(Expression):
-    """SQL text with arithmetic that writes longer text, and the bounds that are known of its value.
+    """SQL text with arithmetic that writes longer text.
 
     Operations that change nothing (plus 0, times 1) are left out.
     """
@@ -75,40 +79,22 @@ class Sql(Expression):
     text: str
     precedence: int
     dialect: Dialect
-    low: float = -inf
-    high: float = inf
-
-    def within(self, low: float, high: float) -> Sql:
-        """The same expression where its value is known to lie in [low, high]."""
-        return replace(self, low=low, high=high)
-
-    def rounded_to(self, unit: float) -> Sql:
-        """Plus and minus a unit, which rounds small values to multiples of its last digit."""
-        number = self._operand(unit, _ATOM)
-        return self._new(f"{self.text} + {number} - {number}", _SUM)
 
     def binary(self, left: Sql | float, operator: str, right: Sql | float) -> Sql:
         if operator == "*" and not isinstance(right, Sql):
             left, right = right, left
-        if operator in "+-" and not isinstance(right, Sql):
-            return self._plus(right if operator == "+" else -right)
-        if (operator, left) in (("+", 0), ("*", 1)) or (operator, right) == ("/", 1):
+        if (operator, left) in (("+", 0), ("*", 1)) or (operator, right) in _WITHOUT_EFFECT:
             return self
         if (operator, left) == ("*", -1):
             return self._new(f"-{self._operand(self, _ATOM)}", _PRODUCT)
         if operator == "*" and left is right:
             return self._new(f"POWER({self.text}, {self._operand(2, _ATOM)})", _ATOM)
+        if operator in "+-" and not isinstance(right, Sql) and right < 0:
+            operator, right = "-+"[operator == "-"], -right
         precedence = _SUM if operator in "+-" else _PRODUCT
         # What follows an operator must bind more tightly than it.
         texts = self._operand(left, precedence), self._operand(right, precedence + 1)
         return self._new(f" {operator} ".join(texts), precedence)
-
-    def _plus(self, number: float) -> Sql:
-        if number == 0:
-            return self
-        sign = "-" if number < 0 else "+"
-        result = self._new(f"{self.text} {sign} {self._operand(abs(number), _ATOM)}", _SUM)
-        return result.within(self.low + number, self.high + number)
 
     def _new(self, text: str, precedence: int) -> Sql:
         return Sql(text, precedence, self.dialect)
@@ -132,14 +118,11 @@ class SqlTarget(Target):
         """A column of any numeric type, as float64."""
         return self._atom(self.dialect.as_double.replace("{}", self.dialect.name(name)))
 
-    def text_column(self, name: str) -> str:
-        """A column of any type as text."""
-        return self.dialect.as_text.replace("{}", self.dialect.name(name))
-
     def input(self, term: Term) -> Sql | list[str]:
         """A numeric column, or the columns of a level as `by_level` takes them."""
         if term.role == "level":
-            return [self.text_column(name) for name in term.columns]
+            names = map(self.dialect.name, term.columns)
+            return [self.dialect.as_text.replace("{}", name) for name in names]
         return self.column(term.columns[0])
 
     def is_valid(self, x: Sql, rule: ColumnRule) -> str:
@@ -154,7 +137,8 @@ class SqlTarget(Target):
         Where an engine can look up a key in a table, many keys are one.
         """
         if self.dialect.look_up and len(keys) > _MOST_BRANCHES:
-            return self._atom(self._looked_up(x, keys, values))
+            texts = [self.text(values[0]), *map(repr, values[1:].tolist())]
+            return self._atom(self._looked_up(x, keys, texts, "DOUBLE"))
         children = group_by_parent(keys)
 
         def case(parent: Key, fallback: float) -> str:
@@ -167,12 +151,24 @@ class SqlTarget(Target):
 
         return self._atom(case((), values[0]))
 
-    def _looked_up(self, x: Sequence[str], keys: Sequence[Key], values: Floats) -> str:
+    def scaled_by_level(
+        self, curve: Sql, x: Sequence[str], keys: Sequence[Key], intercepts: Floats, slopes: Floats
+    ) -> Sql:
+        """One join for both numbers, where an engine can multiply lists."""
+        if not self.dialect.dot or len(keys) <= _MOST_BRANCHES:
+            return super(SqlTarget, self).scaled_by_level(curve, x, keys, intercepts, slopes)
+        pairs = np.column_stack([slopes, intercepts]).tolist()
+        found = self._looked_up(x, keys, [str(pair) for pair in pairs], "DOUBLE[]")
+        return self._atom(f"{self.dialect.dot}([{curve.text}, 1], {found})")
+
+    def _looked_up(
+        self, x: Sequence[str], keys: Sequence[Key], values: Sequence[str], kind: str
+    ) -> str:
         """One table per number of columns; what it does not have, the one of fewer columns may."""
         used = set(chain.from_iterable(chain.from_iterable(keys)))
         unused = [mark for mark in map(chr, (*_MARKS, *_MORE_MARKS)) if mark not in used]
         mark, joint = unused[:2]
-        found = self.text(values[0])
+        found = values[0]
         for depth in range(1, len(x) + 1):
             numbers = [number for number, key in enumerate(keys, start=1) if len(key) == depth]
             if not numbers:
@@ -182,7 +178,8 @@ class SqlTarget(Target):
                 key=f" || {self.dialect.string(joint)} || ".join(columns),
                 keys=self.dialect.string(mark.join([joint.join(keys[n - 1]) for n in numbers])),
                 mark=self.dialect.string(mark),
-                values=f"'{','.join([repr(float(values[n])) for n in numbers])}'",
+                values=f"'{';'.join([values[n] for n in numbers])}'",
+                kind=kind,
                 default=found,
                 **self.free,
             )
@@ -197,39 +194,27 @@ class SqlTarget(Target):
         below = self._choice(column, branches[:middle], fallback)
         above = self._choice(column, branches[middle:], fallback)
         name = self.dialect.string(branches[middle][0])
-        is_below = f"({column}){self.dialect.bytewise} < {name}"
-        return f"CASE WHEN {is_below} THEN {below} ELSE {above} END"
+        return f"CASE WHEN ({column}) < {name} THEN {below} ELSE {above} END"
 
     def text(self, value: Sql | float) -> str:
         """The SQL of an expression or a number."""
         return value.text if isinstance(value, Sql) else self.dialect.number(float(value))
 
-    def place(self, score: Sql, low: float, width: float) -> Sql:
-        score, low, _ = self._without_underflow(score, low, low + width)
-        return (score - low) / width
-
-    def over_range(
-        self, score: Sql, low: float, high: float, formula: Formula, *, scale_free: bool
-    ) -> Sql:
-        """One branch each below, within and above the range, without terms that are 0 there."""
-        score, low, high = self._without_underflow(score, low, high)
-        below = self.text(formula(score.within(-inf, low), low, high))
-        within = self.text(formula(score.within(low, high), low, high))
-        above = self.text(formula(score.within(high, inf), low, high))
-        is_below = f"{score.text} < {self.text(low)}"
-        is_within = f"{score.text} < {self.text(high)}"
+    def over_range(self, score: Sql, low: float, high: float, inner: Inner) -> Sql:
+        """One branch each below, within and above the range, which is faster than their sum."""
+        ends = []
+        for end, slope in zip((low, high), inner.slopes(low, high), strict=True):
+            ends.append(((score - end) * slope + inner.formula(FloatTarget(), end, low, high)).text)
+        inside = self.text(inner.formula(self, score, low, high))
         return self._atom(
-            f"CASE WHEN {is_below} THEN {below} WHEN {is_within} THEN {within} ELSE {above} END"
+            f"CASE WHEN {score.text} < {self.text(low)} THEN {ends[0]} "
+            f"WHEN {score.text} < {self.text(high)} THEN {inside} ELSE {ends[1]} END"
         )
 
-    def log(self, x: Sql | float) -> Sql | float:
-        if not isinstance(x, Sql):
-            return FloatTarget().log(x)
+    def log(self, x: Sql) -> Sql:
         return self._call("LN", x)
 
-    def softplus(self, x: Sql | float) -> Sql | float:
-        if not isinstance(x, Sql):
-            return FloatTarget().softplus(x)
+    def softplus(self, x: Sql) -> Sql:
         # log(1 + e) = 2 atanh(e / (2 + e)) keeps every digit of a small e; few engines have log1p.
         # With e = exp(-|x|), e / (2 + e) = 1 / (2 exp(|x|) + 1).
         magnitude = self._call(self.dialect.least, self._call("ABS", x), _LARGEST_EXPONENT)
@@ -244,23 +229,14 @@ class SqlTarget(Target):
     def sigmoid(self, x: Sql) -> Sql:
         # Some engines raise an error where an exponential overflows, PostgreSQL also where it
         # underflows.
-        below = self._call(self.dialect.least, x, _LARGEST_EXPONENT)
-        bounded = self._call(self.dialect.greatest, below, -_LARGEST_EXPONENT)
+        bounded = self.maximum(self.minimum(x, _LARGEST_EXPONENT), -_LARGEST_EXPONENT)
         return 1.0 / (1.0 + self._call("EXP", bounded * -1.0))
 
-    def minimum(self, x: Sql | float, bound: float) -> Sql | float:
-        if not isinstance(x, Sql):
-            return min(x, bound)
-        if x.high <= bound:
-            return x
-        return bound if x.low >= bound else self._call(self.dialect.least, x, bound)
+    def minimum(self, x: Sql, bound: float) -> Sql:
+        return self._call(self.dialect.least, x, bound)
 
-    def maximum(self, x: Sql | float, bound: float) -> Sql | float:
-        if not isinstance(x, Sql):
-            return max(x, bound)
-        if x.low >= bound:
-            return x
-        return bound if x.high <= bound else self._call(self.dialect.greatest, x, bound)
+    def maximum(self, x: Sql, bound: float) -> Sql:
+        return self._call(self.dialect.greatest, x, bound)
 
     def where_valid(self, score: Sql, formula: Unary, conditions: Sequence[str] = ()) -> Sql:
         valid = " AND ".join([self.is_valid(score, COLUMN_RULES["score"]), *conditions])
@@ -273,10 +249,7 @@ class SqlTarget(Target):
         """One tree whose leaves are straight lines, instead of one tree per number."""
         leaves = []
         for origin, value, slope in zip(*lines, strict=True):
-            # Each origin may be the one near 0 from which a difference is too small.
-            high = max(lines[0][-1], origin + 1e-100)
-            near, start, _ = self._without_underflow(score, origin, high)
-            leaves.append(self.text((near - start) * slope + value))
+            leaves.append(self.text((score - origin) * slope + value))
         return self._tree(score, edges, leaves)
 
     def _tree(self, score: Sql, edges: Sequence[float], leaves: Sequence[str]) -> Sql:
@@ -291,24 +264,3 @@ class SqlTarget(Target):
 
     def _atom(self, text: str) -> Sql:
         return Sql(text, _ATOM, self.dialect)
-
-    def _without_underflow(self, score: Sql, low: float, high: float) -> tuple[Sql, float, float]:
-        """A score and range whose differences are 0, or too large for products to underflow.
-
-        Only near an end at 0 can a difference be too small. Adding and subtracting a unit of 1e-100
-        of the range rounds scores there to multiples of 1e-116 of the range, and leaves larger
-        scores as they are.
-        """
-        if not self.dialect.raises_on_underflow:
-            return score, low, high
-        unit = max(1e-100 * (high - low), 1e-300)
-        # An end closer to 0 than this could leave a tiny difference as well.
-        smallest_end = 1e20 * unit
-        near_zero = False
-        if abs(low) < smallest_end:
-            low, near_zero = 0.0, True
-        if abs(high) < smallest_end:
-            high, near_zero = 0.0, True
-        if not near_zero:
-            return score, low, high
-        return score.rounded_to(unit), low, high

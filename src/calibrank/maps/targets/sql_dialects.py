@@ -7,10 +7,15 @@ from dataclasses import dataclass
 
 from calibrank.errors import DataError
 
+Escapes = tuple[tuple[str, str], ...]
+"""Texts and what is written for them, in this order."""
+
 # The backslash first: the other replacements add more of them.
-_ESCAPES = (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r"))
+_BACKSLASHES = (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r"))
 # The digits of a whole number, and nothing for another one.
 _WHOLE = "^(-?[0-9]+)([.]0*)?$"
+# The square of a smaller number may round to 0.
+_TINY = 1e-120
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,34 +23,36 @@ class Dialect:
     """How one engine writes names, numbers and the functions that maps need."""
 
     quote: str
-    """The quotation mark of a name; doubled inside a name, it stands for itself."""
+    """The quotation mark of a name."""
     as_double: str
     number: Callable[[float], str]
     least: str = "LEAST"
     greatest: str = "GREATEST"
-    raises_on_underflow: bool = False
-    """Whether a product that rounds to 0 is an error."""
     as_text: str = "CAST({} AS VARCHAR)"
     """The key of a level: text as it is, a whole number as its digits, a boolean as true or false.
 
-    NULL where a number is not whole. Engines tell the type of a column when they plan a query.
+    NULL where a number is not whole, and of dates, lists and bytes. Engines tell the type of a
+    column when they plan a query.
     """
-    has_escapes: bool = False
-    """Whether a backslash in a string starts an escape sequence."""
+    escapes: Escapes = (("'", "''"),)
+    """How a string is written between quotation marks."""
+    name_escapes: Escapes | None = None
+    """How a name is; by default, a quotation mark inside is doubled."""
     atanh: str | None = "ATANH"
     """The inverse hyperbolic tangent, where there is one."""
-    bytewise: str = ""
-    """What makes a comparison of texts one of their bytes, where it is none."""
     look_up: str = ""
     """The value of {key} in a long table, or {default}, where that is faster than CASE.
 
-    {keys} and {values} are texts that {mark} and a comma divide: literals would be planned one by
-    one. {k} and {v} are names that no column has.
+    {keys} and {values} are texts that {mark} and a semicolon divide: literals would be planned one
+    by one. {kind} is the type of a value; {k} and {v} are names that no column has.
     """
+    dot: str = ""
+    """The sum of products of two lists, where values that are looked up may be lists."""
 
     def name(self, column: str) -> str:
         """The quoted name of a column."""
-        return self.quote + column.replace(self.quote, 2 * self.quote) + self.quote
+        doubled = ((self.quote, 2 * self.quote),)
+        return self.quote + _escaped(column, self.name_escapes or doubled) + self.quote
 
     def string(self, text: str) -> str:
         """A quoted string."""
@@ -53,31 +60,13 @@ class Dialect:
             raise DataError(
                 "a level", "have no character 0 in SQL", f"{text!r}", "Use transform or to_json."
             )
-        if not self.has_escapes:
-            return "'" + text.replace("'", "''") + "'"
-        for plain, escaped in _ESCAPES:
-            text = text.replace(plain, escaped)
-        return f"'{text}'"
+        return f"'{_escaped(text, self.escapes)}'"
 
 
-@dataclass(frozen=True, slots=True)
-class _Spark(Dialect):
-    def string(self, text: str) -> str:
-        # Spark replaces ${...} by a setting, in strings too.
-        return super(_Spark, self).string(text).replace("${", "\\u0024{")
-
-
-@dataclass(frozen=True, slots=True)
-class _BigQuery(Dialect):
-    def name(self, column: str) -> str:
-        return "`" + column.replace("\\", "\\\\").replace("`", "\\`") + "`"
-
-
-@dataclass(frozen=True, slots=True)
-class _ClickHouse(Dialect):
-    def name(self, column: str) -> str:
-        # Backslashes are escapes in names too.
-        return '"' + column.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _escaped(text: str, escapes: Escapes) -> str:
+    for plain, written in escapes:
+        text = text.replace(plain, written)
+    return text
 
 
 def _with_exponent(number: float) -> str:
@@ -87,26 +76,32 @@ def _with_exponent(number: float) -> str:
     return text if "e" in text else f"{text}e0"
 
 
+def _not_tiny(number: float) -> str:
+    return _with_exponent(number if abs(number) > _TINY else 0.0)
+
+
 def _with_suffix(number: float) -> str:
     return repr(number).removesuffix(".0") + "D"
 
 
 DIALECTS: dict[str, Dialect] = {
-    "spark": _Spark(
+    "spark": Dialect(
         "`",
         "DOUBLE({})",
         _with_suffix,
         # Without the decimal, a large number is written with an exponent.
         as_text=(
             "CASE WHEN typeof({}) RLIKE '^(float|double|decimal)' THEN NULLIF(regexp_extract("
-            f"STRING(TRY_CAST(STRING({{}}) AS DECIMAL(38, 9))), '{_WHOLE}', 1), '') "
-            "ELSE STRING({}) END"
+            f"STRING(TRY_CAST(STRING({{}}) AS DECIMAL(38, 9))), '{_WHOLE}', 1), '') WHEN NOT "
+            "typeof({}) RLIKE '^(date|timestamp|interval|binary|array|map|struct)' "
+            "THEN STRING({}) END"
         ),
-        has_escapes=True,
+        # Spark replaces ${...} by a setting, in strings too.
+        escapes=(*_BACKSLASHES, ("${", "\\u0024{")),
         # A correlated subquery, which becomes a join; only an aggregate may be one.
         look_up=(
             "COALESCE((SELECT FIRST({v}.`1`) FROM (SELECT explode(arrays_zip(split({keys}, {mark}),"
-            " CAST(split({values}, ',') AS ARRAY<DOUBLE>))) AS {v}) WHERE {v}.`0` = {key}), "
+            " CAST(split({values}, ';') AS ARRAY<{kind}>))) AS {v}) WHERE {v}.`0` = {key}), "
             "{default})"
         ),
     ),
@@ -117,29 +112,31 @@ DIALECTS: dict[str, Dialect] = {
         as_text=(
             "CASE WHEN regexp_matches(typeof({}), '^(FLOAT|DOUBLE|DECIMAL)') "
             f"THEN NULLIF(regexp_extract({{}}::VARCHAR, '{_WHOLE}', 1), '') "
-            "ELSE {}::VARCHAR END"
+            "WHEN NOT regexp_matches(typeof({}), '^(DATE|TIME|INTERVAL|BLOB|STRUCT|MAP)|]$') "
+            "THEN {}::VARCHAR END"
         ),
         # A correlated subquery, which becomes a join.
         look_up=(
             "COALESCE((SELECT {v} FROM (SELECT unnest(string_split({keys}, {mark})) AS {k}, "
-            "unnest(string_split({values}, ',')::DOUBLE[]) AS {v}) WHERE {k} = {key}), {default})"
+            "unnest(string_split({values}, ';')::{kind}[]) AS {v}) WHERE {k} = {key}), {default})"
         ),
+        dot="list_dot_product",
     ),
     "postgresql": Dialect(
         '"',
-        "{}::float8",
-        _with_exponent,
-        raises_on_underflow=True,
+        # A product that rounds to 0 is an error: scores closer to 0 than 1e-116 become 0.
+        "({}::float8 + 1e-100 - 1e-100)",
+        _not_tiny,
         # Without the decimal, a large number is written with an exponent.
         as_text=(
             "CASE WHEN pg_typeof({})::text IN ('real', 'double precision', 'numeric') "
-            f"THEN substring({{}}::text::numeric::text FROM '{_WHOLE}') ELSE {{}}::text END"
+            f"THEN substring({{}}::text::numeric::text FROM '{_WHOLE}') WHEN pg_typeof({{}})::text "
+            "!~ '^(date|time|interval|bytea|json)|]$' THEN {}::text END"
         ),
-        bytewise=' COLLATE "C"',
         # A constant that is searched by bisection: a subquery would be run for every row.
         look_up=(
             "COALESCE((jsonb_object(string_to_array({keys}, {mark}), string_to_array({values}, "
-            "',')) ->> ({key}))::float8, {default})"
+            "';')) ->> ({key}))::float8, {default})"
         ),
     ),
     # SQLite reads a misspelled "name" as a string, but reports a misspelled `name` as an error.
@@ -153,24 +150,31 @@ DIALECTS: dict[str, Dialect] = {
         greatest="MAX",
         # It has no booleans: they are 0 and 1.
         as_text=(
-            "CASE WHEN typeof({}) <> 'real' THEN CAST({} AS TEXT) "
+            "CASE WHEN typeof({}) IN ('text', 'integer') THEN CAST({} AS TEXT) "
             "WHEN {} = CAST({} AS INTEGER) THEN CAST(CAST({} AS INTEGER) AS TEXT) END"
         ),
     ),
-    "bigquery": _BigQuery(
-        "`", "CAST({} AS FLOAT64)", _with_exponent, as_text="CAST({} AS STRING)", has_escapes=True
+    "bigquery": Dialect(
+        "`",
+        "CAST({} AS FLOAT64)",
+        _with_exponent,
+        as_text="CAST({} AS STRING)",
+        escapes=_BACKSLASHES,
+        name_escapes=(("\\", "\\\\"), ("`", "\\`")),
     ),
-    "snowflake": Dialect('"', "CAST({} AS DOUBLE)", _with_exponent, has_escapes=True),
-    "clickhouse": _ClickHouse(
+    "snowflake": Dialect('"', "CAST({} AS DOUBLE)", _with_exponent, escapes=_BACKSLASHES),
+    "clickhouse": Dialect(
         '"',
         "toFloat64({})",
         _with_exponent,
         # Numbers that are whole are written without decimals, and others must not be levels.
         as_text=(
-            "CASE WHEN match(toTypeName({}), 'Float|Decimal') AND NOT match(toString({}), "
-            "'^-?[0-9]+$') THEN NULL ELSE toString({}) END"
+            "CASE WHEN match(toTypeName({}), 'Date|Array|Tuple|Map') OR match(toTypeName({}), "
+            "'Float|Decimal') AND NOT match(toString({}), '^-?[0-9]+$') THEN NULL "
+            "ELSE toString({}) END"
         ),
-        has_escapes=True,
+        escapes=_BACKSLASHES,
+        name_escapes=(("\\", "\\\\"), ('"', '\\"')),
         atanh="atanh",  # in lower case alone, unlike the other functions
     ),
     "trino": Dialect('"', "CAST({} AS DOUBLE)", _with_exponent, atanh=None),

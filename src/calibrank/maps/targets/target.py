@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from calibrank.maps.calibration_map import CalibrationMap
 
 Dtype: TypeAlias = Literal["float32", "float64"]
-Formula: TypeAlias = Callable[[Any, float, float], Any]
-"""An expression of (score, low, high)."""
 Unary: TypeAlias = Callable[[Any], Any]
 """An expression of a score."""
 Lines: TypeAlias = tuple[Sequence[float], Sequence[float], Sequence[float]]
@@ -40,6 +38,20 @@ LARGEST_FLOAT32_TERM = 300.0
 
 class UnsupportedOperationError(Exception):
     """A target cannot express an operation; its caller computes the map in another way."""
+
+
+class Inner(NamedTuple):
+    """The formula of a range: an expression of (target, score, low, high)."""
+
+    formula: Callable[[Target, Any, float, float], Any]
+    slopes: Callable[[float, float], tuple[float, float]]
+    """Of the formula at low and at high."""
+    scale_free: bool
+    """Whether the formula depends on the position of the score in the range alone.
+
+    A target may then evaluate it over [0, 1]: float32 loses the difference of scores that are many
+    times larger than their range.
+    """
 
 
 class Target(Protocol):
@@ -79,7 +91,6 @@ class Target(Protocol):
     def steps(self, score: Any, edges: Sequence[float], values: Sequence[float]) -> Any:
         """`values[k]`, where k is the number of edges that are at most the score."""
 
-    @abstractmethod
     def where_valid(self, score: Any, formula: Unary, conditions: Sequence[Any] = ()) -> Any:
         """`formula(score)`, and no probability where the score or a condition is not valid.
 
@@ -87,6 +98,7 @@ class Target(Protocol):
         padding value is. An engine with nulls returns null there, and NaN otherwise. Conditions are
         what `is_valid` and `is_level` return.
         """
+        raise UnsupportedOperationError("this engine gets valid scores only")
 
     def is_valid(self, x: Any, rule: ColumnRule) -> Any:
         """Whether a number keeps a rule; null and NaN never do."""
@@ -102,6 +114,12 @@ class Target(Protocol):
         What `x` is depends on the engine: columns of text, or the number k itself.
         """
         raise UnsupportedOperationError("this engine has no levels")
+
+    def scaled_by_level(
+        self, curve: Any, x: Any, keys: Sequence[Key], intercepts: Floats, slopes: Floats
+    ) -> Any:
+        """`curve * slopes[k] + intercepts[k]`, with k as in `by_level`."""
+        return curve * self.by_level(x, keys, slopes) + self.by_level(x, keys, intercepts)
 
     def lines(self, score: Any, edges: Sequence[float], lines: Lines) -> Any:
         """`values[k] + slopes[k] * (score - origins[k])`, with k as in `steps`.
@@ -119,21 +137,27 @@ class Target(Protocol):
         return (score - origin) * slope + self.steps(score, edges, shifted.tolist())
 
     def place(self, score: Any, low: float, width: float) -> Any:
-        """Position of a score in a range, (score - low) / width, with little rounding error."""
-        return (score - low) / width
+        """Position of a score in a range, (score - low) / width, with little rounding error.
 
-    def over_range(
-        self, score: Any, low: float, high: float, formula: Formula, *, scale_free: bool
-    ) -> Any:
-        """`formula(score, low, high)` for a formula that changes its form at low and at high.
-
-        With `scale_free`, the formula depends on the position of the score in the range alone. A
-        target may then evaluate it over [0, 1]: float32 loses the difference of scores that are
-        many times larger than their range.
+        `low` is rarely a float32. Subtracting the nearest float32 is exact near `low` (Sterbenz),
+        and what remains of `low` is then subtracted from a small number, where float32 has digits
+        for it. Operations that change nothing are left out.
         """
+        nearest = float(np.dtype(self.dtype).type(low))
+        for part in (nearest, low - nearest):
+            if part:
+                score = score - part
+        return score if width == 1 else score / width
+
+    def over_range(self, score: Any, low: float, high: float, inner: Inner) -> Any:
+        """A formula of a score within [low, high], and straight lines beyond."""
+        formula, slopes, scale_free = inner
         if self.normalizes and scale_free:
-            return formula(self.place(score, low, high - low), 0.0, 1.0)
-        return formula(score, low, high)
+            score, low, high = self.place(score, low, high - low), 0.0, 1.0
+        inside = formula(self, self.maximum(self.minimum(score, high), low), low, high)
+        below, above = slopes(low, high)
+        result = inside + below * self.minimum(score - low, 0)
+        return result + above * self.maximum(score - high, 0)
 
 
 def broken_line(
@@ -146,6 +170,14 @@ def broken_line(
     return origins, (values[0], *values), (end_slopes[0], *inner.tolist(), end_slopes[1])
 
 
+def _operation(operator: str, *, swapped: bool = False) -> Callable[[Any, Any], Any]:
+    def apply(self: Any, other: Any) -> Any:
+        left, right = (other, self) if swapped else (self, other)
+        return self.binary(left, operator, right)
+
+    return apply
+
+
 class Expression(ABC):
     """A piece of a formula, where the engine has no operators: `binary` writes an operation."""
 
@@ -153,29 +185,14 @@ class Expression(ABC):
     def binary(self, left: Any, operator: str, right: Any) -> Any:
         """The expression `left operator right`, one of which may be a number."""
 
-    def __add__(self, other: Any) -> Any:
-        return self.binary(self, "+", other)
-
-    def __radd__(self, other: float) -> Any:
-        return self.binary(other, "+", self)
-
-    def __sub__(self, other: Any) -> Any:
-        return self.binary(self, "-", other)
-
-    def __rsub__(self, other: float) -> Any:
-        return self.binary(other, "-", self)
-
-    def __mul__(self, other: Any) -> Any:
-        return self.binary(self, "*", other)
-
-    def __rmul__(self, other: float) -> Any:
-        return self.binary(other, "*", self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self.binary(self, "/", other)
-
-    def __rtruediv__(self, other: float) -> Any:
-        return self.binary(other, "/", self)
+    __add__ = _operation("+")
+    __radd__ = _operation("+", swapped=True)
+    __sub__ = _operation("-")
+    __rsub__ = _operation("-", swapped=True)
+    __mul__ = _operation("*")
+    __rmul__ = _operation("*", swapped=True)
+    __truediv__ = _operation("/")
+    __rtruediv__ = _operation("/", swapped=True)
 
 
 def nested_choices(
@@ -217,23 +234,6 @@ def free_names(existing: Sequence[str]) -> Iterator[str]:
         yield f"{stem}_{number}"
 
 
-def place_in_dtype(score: Any, low: float, width: float, dtype: Dtype) -> Any:
-    """(score - low) / width in float32 or float64, without operations that change nothing.
-
-    `low` is rarely a float32. Subtracting the nearest float32 is exact near `low` (Sterbenz), and
-    what remains of `low` is then subtracted from a small number, where float32 has digits for it.
-    """
-    nearest, rest = low, 0.0
-    if dtype == "float32":
-        nearest = float(np.float32(low))
-        rest = low - nearest
-    if nearest:
-        score = score - nearest
-    if rest:
-        score = score - rest
-    return score if width == 1 else score / width
-
-
 def ceilings(edges: Sequence[float], dtype: Dtype) -> np.ndarray[Any, np.dtype[np.floating[Any]]]:
     """Edges rounded up to a dtype: its numbers compare with them as with the exact edges."""
     exact = np.array(edges, dtype=np.float64)
@@ -247,40 +247,17 @@ def require_dtype(fitted: CalibrationMap, dtype: Any) -> Dtype:
 
     The dtypes of torch and NumPy stand for their names.
     """
-    name = _name_of(dtype)
+    name = dtype.__name__ if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
     if name == "float64":
         return "float64"
     if name != "float32":
-        raise DataError("dtype", "be float32 or float64", name)
-    problem = fitted.float32_problem()
-    if problem is not None:
-        raise DataError(f"{problem} Use dtype float64, sql or json.")
+        got = shown(dtype) if isinstance(dtype, str) else name
+        raise DataError("dtype", "be float32 or float64", got)
+    remedy = "Use dtype float64, sql or json."
+    if fitted.narrowest < NARROWEST_FLOAT32_RANGE:
+        rule = f"be at least {NARROWEST_FLOAT32_RANGE} wide for float32"
+        raise DataError("the map's range", rule, fitted.narrowest, remedy)
+    if fitted.largest_term > LARGEST_FLOAT32_TERM:
+        rule = f"stay within {LARGEST_FLOAT32_TERM} for float32"
+        raise DataError("the terms of log odds", rule, f"{fitted.largest_term:.3g}", remedy)
     return "float32"
-
-
-def _name_of(dtype: Any) -> str:
-    if isinstance(dtype, np.dtype) or type(dtype).__module__ == "torch":
-        return str(dtype).removeprefix("torch.")
-    if isinstance(dtype, type) and issubclass(dtype, np.generic):
-        return dtype.__name__
-    return dtype if isinstance(dtype, str) and dtype in ("float32", "float64") else shown(dtype)
-
-
-def narrow_range_problem(low: float, high: float) -> str | None:
-    """Why float32 cannot divide by the width of this range, if it cannot."""
-    if high - low >= NARROWEST_FLOAT32_RANGE:
-        return None
-    return (
-        f"the map's range must be at least {NARROWEST_FLOAT32_RANGE} wide for float32, "
-        f"got {high - low}."
-    )
-
-
-def large_term_problem(largest: float) -> str | None:
-    """Why float32 cannot add up log odds with a term this large, if it cannot."""
-    if largest <= LARGEST_FLOAT32_TERM:
-        return None
-    return (
-        f"the terms of a map's log odds must stay within {LARGEST_FLOAT32_TERM} for float32, "
-        f"got {largest:.3g}: their sum would be mostly rounding error."
-    )

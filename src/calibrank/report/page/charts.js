@@ -99,14 +99,6 @@ function bars(edges, values, x, y, kind) {
   });
 }
 
-function steps(edges, values, x, y, kind) {
-  const points = values.flatMap((value, at) => [
-    [x(edges[at]), y(value)],
-    [x(edges[at + 1]), y(value)],
-  ]);
-  return line(points, kind);
-}
-
 // Mark the point that `find` returns for the pointer's position, and show its lines of text.
 function hover(chart, find) {
   const mark = svg("circle", { r: 7, class: "mark", visibility: "hidden" });
@@ -127,7 +119,7 @@ function hover(chart, find) {
   chart.addEventListener("pointerdown", move);
   chart.addEventListener("pointerleave", () => {
     mark.setAttribute("visibility", "hidden");
-    leaveTooltip();
+    hideTooltip();
   });
 }
 

@@ -47,7 +47,7 @@ function interval(low, high, format) {
   return isMissing(low) ? "" : `${format(low)} to ${format(high)}`;
 }
 
-// ----- the one tooltip, shown by mouse, touch and keyboard focus -----
+// ----- the one tooltip, shown by mouse and touch -----
 const tooltip = document.getElementById("tooltip");
 
 function showTooltip(x, y, ...lines) {
@@ -62,46 +62,14 @@ function showTooltip(x, y, ...lines) {
   tooltip.style.top = `${Math.max(8, top)}px`;
 }
 
-// Shows the tooltip of the focused element; it stays while the page scrolls to that element.
-let showFocused = null;
-
 function hideTooltip() {
   tooltip.hidden = true;
-  showFocused = null;
-}
-
-// When the pointer leaves, the tooltip of the focused element comes back.
-function leaveTooltip() {
-  if (showFocused) showFocused();
-  else hideTooltip();
-}
-
-function explain(node, text) {
-  const show = () => {
-    const box = node.getBoundingClientRect();
-    const visible = box.bottom > 0 && box.top < document.documentElement.clientHeight;
-    if (visible) showTooltip(box.left, box.bottom - 8, text);
-    else tooltip.hidden = true;
-  };
-  node.addEventListener("pointerenter", show);
-  node.addEventListener("focus", () => {
-    show();
-    showFocused = show;
-  });
-  node.addEventListener("pointerleave", leaveTooltip);
-  node.addEventListener("blur", hideTooltip);
-  return node;
-}
-
-function explainedButton(text, explanation, attributes) {
-  const button = el("button", { type: "button", class: "explain", ...attributes }, text);
-  return explain(button, explanation);
 }
 
 addEventListener("keydown", (event) => {
   if (event.key === "Escape") hideTooltip();
 });
-addEventListener("scroll", leaveTooltip, { passive: true });
+addEventListener("scroll", hideTooltip, { passive: true });
 
 // ----- parts of sections -----
 const sections = [];
@@ -148,14 +116,6 @@ function numbers(makeTable) {
 function definitions(entries) {
   const items = entries.flatMap(([name, value]) => [el("dt", null, name), el("dd", null, value)]);
   return el("dl", { class: "definitions" }, items);
-}
-
-function choose(label, options, chosen, change) {
-  const choices = options.map(([value, text]) =>
-    el("option", { value, selected: value === chosen }, text),
-  );
-  const list = el("select", { onchange: () => change(list.value) }, choices);
-  return el("label", { class: "control" }, el("span", null, label), list);
 }
 
 function switches(label, options, chosen, change) {

@@ -1,5 +1,5 @@
 function drawHeadline() {
-  const { sentences, verdict, base_rate_source: source, limitations, procedure } = data.headline;
+  const { sentences, verdict, base_rate_source: source, limitations } = data.headline;
   section(
     "headline",
     "Summary",
@@ -12,7 +12,6 @@ function drawHeadline() {
       sourceCard(source),
       limitationsCard(limitations),
     ),
-    el("p", { class: "small" }, procedure),
   );
 }
 

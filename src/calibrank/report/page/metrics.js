@@ -1,4 +1,4 @@
-// What the page knows about a metric: the explanation and direction that Python sent, by name.
+// What the page knows about a metric: the explanation that Python sent, by name.
 const METRIC_TITLES = {
   LogLoss: "Log loss",
   ConstantLogLoss: "Log loss of a constant",
@@ -11,7 +11,4 @@ const METRIC_TITLES = {
 };
 
 const metricTitle = (name) => METRIC_TITLES[name] || name;
-const metricExplanation = (name) => data.metrics[name].explanation;
-
-// Python computes the loss of every value; the lower loss is the better value for all metrics.
-const lossOf = (estimate) => (isMissing(estimate.loss) ? Infinity : estimate.loss);
+const metricExplanation = (name) => data.metrics[name];

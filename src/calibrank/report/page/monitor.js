@@ -7,7 +7,6 @@ const CHART_RIGHT = 36;
 // Dates lie as far apart as their days; a gap in the store is a gap in the chart.
 const dayNumber = (date) => Date.parse(date) / 86400000;
 const decimal = (places) => (value) => digits(value, places).replace(/^-(0\.?0*)$/, "$1");
-const signed = (value, places) => `${value > 0 ? "+" : ""}${digits(value, places)}`;
 
 function drawMonitor() {
   const { days, alarm, headline } = data;
@@ -25,11 +24,14 @@ function drawMonitor() {
       `(0 is ideal), slope ${estimate(change.slope)} (1 is ideal).`;
     card.append(el("p", { id: "change" }, since));
   }
+  if (data.moved) {
+    const moved = `In the last ${data.window} days ${data.moved}`;
+    card.append(el("p", { id: "moved" }, moved));
+  }
   section("summary", "Summary", card, el("p", { class: "small" }, facts));
   drawEvidence();
   drawCorrections();
   drawRates();
-  drawScores();
   drawMonitorProvenance();
 }
 
@@ -82,22 +84,6 @@ function drawRates() {
   ];
   const caption = "Mean probability and rate of positive labels among the labelled rows of a day.";
   timeSection("rates", "Predicted and observed rates", lines, null, percent, caption);
-}
-
-function drawScores() {
-  const lines = [
-    { kind: "primary", name: "distance", value: (day) => day.drift && day.drift.distance },
-    { kind: "guide", name: "by chance", value: (day) => day.drift && day.drift.noise },
-  ];
-  const last = data.days[data.days.length - 1].drift;
-  const effect = last
-    ? ` On the last day they change the mean probability by ${signed(100 * last.effect, 2)} ` +
-      `points (standard error ${digits(100 * last.effect_error, 2)}).`
-    : "";
-  const caption =
-    `Distance (Kolmogorov-Smirnov) of the scores of the last ${data.window} days from those of ` +
-    `the first week; by chance it exceeds the dashed line in 1 of 1,000 cases.${effect}`;
-  timeSection("scores", "Have the scores moved?", lines, null, decimal(2), caption);
 }
 
 function timeSection(id, title, lines, guide, format, caption) {

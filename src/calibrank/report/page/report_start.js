@@ -5,13 +5,12 @@ function drawProvenance() {
   if (!isMissing(about.items)) sizes.push(`${count(about.items)} items`);
   const entries = [
     ["Table", nameOf(about.source)],
-    ["Fingerprint", el("code", null, about.fingerprint)],
     ["Size", sizes.join(", ")],
-    ["Evidence", about.evidence],
     ["Versions", versionsText(about.versions)],
     ["Created", about.created],
     ["Command", el("code", { id: "command" }, about.command)],
   ];
+  if (about.fingerprint) entries.push(["Fingerprint", el("code", null, about.fingerprint)]);
   section("provenance", "Provenance", definitions(entries));
 }
 
@@ -19,10 +18,7 @@ drawTop("Calibration report", data.provenance.source, data.provenance.rows);
 drawHeadline();
 drawReliability();
 drawScores();
-drawMethods();
-drawThresholds();
-drawUsers();
+drawMetrics();
 drawSegments();
 drawProvenance();
-if (threshold.update) threshold.update();
 finish();

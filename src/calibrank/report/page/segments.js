@@ -30,8 +30,7 @@ function segmentTest({ tested, deviating, p_value, terms }) {
   const fix = [
     " A model with these terms can follow them: ",
     el("code", { id: "terms" }, terms),
-    ". Fit it on the table that the map is fitted on, not on this one. The report of the new map " +
-      "shows each segment before and after.",
+    ". Fit it on the table that the map is fitted on, not on this one.",
   ];
   return el("p", { id: "segment-test" }, result, terms ? fix : null);
 }
@@ -39,7 +38,6 @@ function segmentTest({ tested, deviating, p_value, terms }) {
 function segmentTable({ title, note, segments }) {
   const most = 1.05 * Math.max(...segments.flatMap(({ predicted, high }) => [predicted, high]));
   const rows = segments.map((segment, at) => segmentRow(segment, most, at >= SEGMENTS_SHOWN));
-  const hasUsers = !isMissing(segments[0].users);
   const heads = [
     columnHead("segment"),
     columnHead("predicted"),
@@ -47,7 +45,6 @@ function segmentTable({ title, note, segments }) {
     el("th", { scope: "col", class: "wide" }, "predicted | and observed •"),
     columnHead("predictions are"),
     el("th", { scope: "col", class: "count" }, "rows"),
-    hasUsers ? el("th", { scope: "col", class: "count" }, "users") : null,
   ];
   const caption = `${title}: predicted and observed rates, worst first`;
   const node = el(
@@ -77,14 +74,11 @@ function showAllButton(rows) {
 }
 
 function segmentRow(segment, most, hidden) {
-  const { name, predicted, observed, low, high, gap, rows, users } = segment;
+  const { name, predicted, observed, low, high, gap, rows } = segment;
   const isMiscalibrated = segment.p_value < 0.05;
   let verdict = "within chance";
   if (isMiscalibrated && segment.excess_gap > 0) verdict = gap > 0 ? "too low" : "too high";
   else if (isMiscalibrated) verdict = "wrong slope";
-  if (!isMissing(segment.global_predicted)) {
-    verdict += ` (one map for all: ${percent(segment.global_predicted)})`;
-  }
   return el(
     "tr",
     { class: isMiscalibrated ? "miscalibrated" : null, hidden },
@@ -99,7 +93,6 @@ function segmentRow(segment, most, hidden) {
     el("td", { class: "wide" }, segmentChart(segment, most)),
     el("td", { class: "verdict" }, verdict),
     el("td", { class: "count" }, count(rows)),
-    isMissing(users) ? null : el("td", { class: "count" }, count(users)),
   );
 }
 

@@ -1,1 +1,0 @@
-"""Engines: the same training steps on a CPU and on a GPU."""
