@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import calibrank as cr
-from calibrank.anchoring import Positives, PropensityModel, undo_undersampling, with_sensitivity
+from calibrank.anchoring import PropensityModel, undo_undersampling
 from calibrank.data.score_world import GammaScores, GaussianScores, make_world
 from calibrank.propensity import Popularity
 from calibrank.registry import CALIBRATORS
@@ -113,18 +113,15 @@ def test_the_band_at_a_known_rate_covers_a_slope_that_exposure_biased(slope):
     exposure = rng.uniform(0.5, 1, len(scores))
     labels = (rng.random(len(scores)) < seen * exposure).astype(float)
     propensity_model = PropensityModel(power=1, clip=0)
-    summary = cr.Summary.of(scores, cr.ips(labels, exposure))
-    moved = cr.to_base_rate(cr.Platt().fit_summary(summary), truth.mean(), scores)
-    liked = labels == 1
-    positives = Positives(scores[liked], exposure[liked], np.ones(liked.sum()))
-    parts = (cr.Platt(), summary, positives, propensity_model)
-    fitted = with_sensitivity(moved, *parts, assumption="relative propensities")
+    given = (cr.Platt(), scores, labels, exposure, propensity_model)
+    fitted = cr.to_base_rate(cr.fit_with_sensitivity(*given), truth.mean(), scores)
     places = np.argsort(scores)[400:-400:1000]
     assert coverage(fitted.band(scores[places]), truth[places]) == 1
     low, high = fitted.band(scores)
     assert 0.01 < (high - low).mean() < 0.3
     # Known propensities leave the slope to the sampling error.
-    logged = with_sensitivity(moved, *parts, assumption="logged propensities")
+    logged = cr.fit_with_sensitivity(*given, scale_known=True)
+    logged = cr.to_base_rate(logged, truth.mean(), scores)
     assert coverage(logged.band(scores[places]), truth[places]) < 0.5
 
 

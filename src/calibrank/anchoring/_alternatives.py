@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._internal.arguments import real
-from calibrank._internal.logit import expit, logit
+from calibrank._internal.logit import expit
 from calibrank._internal.validation import Floats, add_up, starts_of
-from calibrank.anchoring.known_rate import shift_for, top_tenth
+from calibrank.anchoring.known_rate import clipped_log_odds, shift_for, top_tenth
 from calibrank.curves.calibrator import Calibrator
 from calibrank.errors import CalibrankError, FlatMapWarning
 from calibrank.evidence import Evidence
@@ -37,8 +37,6 @@ _BIN_STARTS = np.concatenate([np.linspace(0, 0.9, 19), _TAIL])
 _STANDARD_ERRORS = 2.88
 # The smallest scale of propensities that is considered.
 _SMALLEST_SCALE = 1e-3
-# The band's probabilities stay this far from 0 and 1.
-_MARGIN = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +105,7 @@ class AlternativeCurve:
     smallest_scale: float
     """A lower bound on the true scale of the propensities: the highest preference at any scores."""
     rate_error: float
-    """The sampling error of the base rate; 0 where the rate is known."""
+    """The sampling error of the base rate."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,7 +173,6 @@ class ScoreGroups:
         calibrator: Calibrator,
         models: Sequence[tuple[str, PropensityModel]],
         scores: Floats,
-        rate: float | None,
     ) -> Iterator[AlternativeCurve]:
         """A curve per propensity model; the first model is the one that the fit used.
 
@@ -189,23 +186,20 @@ class ScoreGroups:
             refit = self._refit(calibrator, evidence)
             first = refit if index == 0 else first
             mass = evidence.total / evidence.total.sum()
-            error = _rate_error(evidence, squares) if rate is None else 0.0
-            mean = min(_overall_rate(evidence), 1.0) if rate is None else rate
+            mean = min(_overall_rate(evidence), 1.0)
             log_odds = clipped_log_odds(fitted.log_odds(points))
             smallest_scale = 1.0
-            level = rate
             if first is None or refit is None:
                 # Without a finite fit, a model counts by its base rate.
-                level = min(mean, 1 - _MARGIN)
+                log_odds = log_odds + shift_for(log_odds[:size], mass, min(mean, 1 - 1e-6))
             else:
                 change = clipped_log_odds(refit.log_odds(points))
                 change = change - clipped_log_odds(first.log_odds(points))
                 log_odds = clipped_log_odds(log_odds + change)
                 smallest_scale = _highest_preference(evidence, squares)
-            if level is not None:
-                log_odds = log_odds + shift_for(log_odds[:size], mass, level)
             top_rate = float(top_tenth(self.scores, mass) @ expit(log_odds[:size]))
             alternative = Alternative(name, mean, None if refit is None else top_rate)
+            error = _rate_error(evidence, squares)
             yield AlternativeCurve(alternative, log_odds[size:], smallest_scale, error)
 
     def _refit(self, calibrator: Calibrator, evidence: Evidence) -> CalibrationMap | None:
@@ -250,16 +244,6 @@ def _highest_preference(evidence: Evidence, squares: Floats) -> float:
     overall = _overall_rate(evidence) - _rate_error(evidence, squares)
     highest = max(lower.max(), overall)
     return float(np.clip(highest, _SMALLEST_SCALE, 1))
-
-
-def clipped_log_odds(log_odds: Floats) -> Floats:
-    """Log odds whose probabilities stay away from 0 and 1."""
-    return np.clip(log_odds, logit(_MARGIN), logit(1 - _MARGIN))
-
-
-def clipped_logit(probabilities: Floats) -> Floats:
-    """Log odds of probabilities clipped away from 0 and 1."""
-    return logit(np.clip(probabilities, _MARGIN, 1 - _MARGIN))
 
 
 def cumulative_fractions(mass: Floats) -> Floats:

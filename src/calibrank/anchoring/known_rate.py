@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -10,9 +11,10 @@ import numpy as np
 from calibrank._internal.arguments import real
 from calibrank._internal.logit import expit, logit
 from calibrank._internal.validation import Floats, Numbers, score_column
+from calibrank.anchoring._priors import SLOPE_FACTORS
 from calibrank.composition import refusal
 from calibrank.errors import DataError
-from calibrank.maps import CalibrationMap, Curve, LogisticCurve
+from calibrank.maps import CalibrationMap, Curve, LogisticCurve, Sensitivity
 from calibrank.maps.calibration_map import require_map
 from calibrank.maps.record import require_rate_range
 from calibrank.maps.targets.numpy import NumpyTarget
@@ -27,6 +29,8 @@ _LEAST_SLOPE = 1e-300
 # Standard errors to either end of a 95% interval, and the least reach of it in log odds.
 _TWO_SIDED_95 = 1.96
 _SMALLEST_REACH = 1e-6
+# A band's probabilities stay this far from 0 and 1.
+_MARGIN = 1e-6
 
 Map = TypeVar("Map", bound=CalibrationMap)
 
@@ -42,9 +46,9 @@ def to_base_rate(
     """Shift a map's log odds so that the mean probability over a population is the known rate.
 
     With `top_rate`, the positive rate among the tenth of the population with the highest scores,
-    the slope is adjusted too. Nothing else is learned: errors in the shape of the curve remain, and
-    a sensitivity band that is attached afterwards has alternatives at this rate, not at this slope.
-    Without it, a log that overstates the slope can leave the map worse than the rate alone.
+    the slope is adjusted too. Nothing else is learned: errors in the shape of the curve remain.
+    Without it, a log that overstates the slope can leave the map worse than the rate alone, and a
+    sensitivity band holds every slope that `anchor` expects of a biased fit.
     `rate_range` is a 95% interval of the rate, if it is not known exactly: random labels that the
     map is anchored on later are weighed against it. `columns` has the columns of the population
     where the map has terms.
@@ -89,7 +93,41 @@ def to_base_rate(
         top_rate=top_rate,
         sensitivity=None,
     )
+    band = fitted.record.sensitivity
+    if band is not None:
+        is_slope_known = top_rate is not None or band.assumption == "logged propensities"
+        factors = (slope,) if is_slope_known else tuple(SLOPE_FACTORS)
+        offset = log_odds - fitted.curve.log_odds_on(NumpyTarget(), scores)
+        moved_band = _band_at_rate(band, result, factors, (scores, mass, offset), rate)
+        record = replace(record, sensitivity=moved_band)
     return replace(result, record=record)
+
+
+def _band_at_rate(
+    band: Sensitivity,
+    moved: CalibrationMap,
+    factors: Sequence[float],
+    population: tuple[Floats, Floats, Floats],
+    rate: float,
+) -> Sensitivity:
+    """The band where the rate is known: its ends at that rate, with each of the slopes."""
+    scores, mass, offset = population
+    interval = moved.without_terms().sampling_interval(np.array(band.scores))
+    curves = [clipped_logit(interval.low), clipped_logit(interval.high)]
+    for end in (band.low, band.high):
+        for factor in factors:
+            values = factor * np.array(end)
+            log_odds = np.interp(scores, band.scores, values) + offset
+            curves.append(clipped_log_odds(values + shift_for(log_odds, mass, rate)))
+    return replace(
+        band,
+        low_rate=rate,
+        high_rate=rate,
+        alternatives=(),
+        low=tuple(np.min(curves, axis=0).tolist()),
+        high=tuple(np.max(curves, axis=0).tolist()),
+        exposure_factor=1.0,
+    )
 
 
 def undo_undersampling(fitted: CalibrationMap, kept: float) -> CalibrationMap:
@@ -198,6 +236,16 @@ def _conditional_covariance(
     removed = np.linalg.solve(constraints @ adjusted.T, constraints)
     projection = np.eye(size) - adjusted.T @ removed
     return projection @ np.array(moved.covariance) @ projection.T
+
+
+def clipped_log_odds(log_odds: Floats) -> Floats:
+    """Log odds whose probabilities stay away from 0 and 1."""
+    return np.clip(log_odds, logit(_MARGIN), logit(1 - _MARGIN))
+
+
+def clipped_logit(probabilities: Floats) -> Floats:
+    """Log odds of probabilities clipped away from 0 and 1."""
+    return logit(np.clip(probabilities, _MARGIN, 1 - _MARGIN))
 
 
 def shift_for(log_odds: Floats, mass: Floats, rate: float) -> float:

@@ -10,18 +10,8 @@ averaging, Yao et al. 2018). With few labels these scores are themselves mostly 
 count in part, which rises to all of them with the information of the labels (`HELD_OUT_PART`). What
 is known before the labels, as a range of rates, is a set of priors beside the wide ones: between
 sets, marginal likelihoods decide, which punish a wrong range far more. A monotone `Spline` of the
-labels alone gets a share that rises with their information too.
-
-The probabilities before the labels, of base curves, slopes and sizes, were chosen by the log loss
-with 30 to 10,000 labels of seven rankers each on Coat and KuaiRec, and of labels simulated from
-their curves. They lie between equal ones and those of expectation maximization. It found slopes of
-about half the biased fit's on either dataset alone; base curves and sizes differed between the two.
-The share of the spline is a round number between two that were tried and did about as well. Sixty
-simulated worlds (ten shapes, six distributions of scores, five base rates) were a check, not part
-of the choice: on average they got no worse at any number of labels. How much held-out scores count
-was chosen on Coat and KuaiRec among ten functions, and checked on eight runs of TREC DL 2021, on
-Avazu and on forty simulated worlds: with 30 and 100 labels all five kinds gain, with more none
-loses more than 1e-5 of log loss on average.
+labels alone gets a share that rises with their information too. `_priors` has all numbers, and says
+how they were chosen.
 
 The result is the mean *probability* over all posterior curves at each score, not the probability
 of a mean curve: with few labels it predicts better. The mean over a Gaussian posterior uses
@@ -43,63 +33,30 @@ from calibrank._internal.logit import expit, logit
 from calibrank._internal.validation import Floats
 from calibrank.anchoring._laplace import LogisticPosteriors, moderation
 from calibrank.anchoring._population import Population
+from calibrank.anchoring._priors import (
+    HELD_OUT_INFORMATION,
+    HELD_OUT_PART,
+    INTERCEPT_SD,
+    JUDGED,
+    JUDGED_PROBABILITY,
+    LABELS_PROBABILITY,
+    POLYNOMIAL_DECAY,
+    POLYNOMIAL_PROBABILITY,
+    POLYNOMIAL_SDS,
+    RANGE_PROBABILITY,
+    SMALLEST_INTERCEPT_SD,
+    SPLINE_FROM,
+    SPLINE_INFORMATION,
+    TERM_FACTORS,
+    WIDE,
+    Priors,
+)
 from calibrank.anchoring._terms import Terms, candidate_terms
 from calibrank.anchoring.known_rate import shifts_for
 from calibrank.curves import Spline
 from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap
 from calibrank.summary import Summary
-
-INTERCEPT_SD = 2.0
-"""Prior standard deviation of the intercept: odds wrong by a factor of ten are plausible."""
-RANGE_PROBABILITY = 0.9
-"""That the base rate lies where a range says; otherwise priors are as wide as without a range. A
-range of a known or assumed rate says nothing about the slope. On four simulated worlds 0.75 lost
-less with a wrong range, but let ten labels leave a right one."""
-LABELS_PROBABILITY = 0.98
-"""That a curve is right within its sampling error, if it comes from labels as good as these."""
-SMALLEST_INTERCEPT_SD = 0.05
-"""However narrow the range: about 5% of the odds."""
-SLOPE_FACTORS = {2.0: 0.05, 1.0: 0.27, 0.5: 0.4, 0.25: 0.2, 0.0: 0.08}
-"""Prior means of the slope, relative to the biased fit, which often overstates the slope, with
-their probabilities before the labels."""
-SLOPE_SD = 0.3
-"""Prior standard deviation of the slope around each of them, relative to the biased fit's slope."""
-COSINE_SDS = {0.0: 0.15, 0.03: 0.2, 0.1: 0.2, 0.3: 0.25, 1.0: 0.05}
-"""Prior standard deviations of the first cosine of the rank's normal score, with their
-probabilities; 0 is the base curve alone. The j-th cosine has 1 / j of the first one's."""
-POLYNOMIAL_PROBABILITY = 0.15
-"""That deviations are polynomials of the score: the rest of the probability."""
-POLYNOMIAL_SDS = (0.1, 0.3, 1.0, 3.0)
-"""Prior standard deviations of the first polynomial of the score."""
-POLYNOMIAL_DECAY = 0.5
-"""Each further polynomial has this fraction of the previous one's standard deviation."""
-
-TERM_FACTORS = {0.0: 0.4, 0.25: 0.08, 0.5: 0.08, 0.75: 0.1, 1.0: 0.2, 1.25: 0.08, 1.5: 0.06}
-"""How much of the biased fit's terms holds, with probabilities before the labels: that nothing or
-all of them holds is more likely than a part."""
-
-HELD_OUT_PART = 0.25
-HELD_OUT_INFORMATION = 50.0
-"""The part of held-out scores that counts without information about the rate, and the information
-that adds half of the rest: in units of k p (1 - p), for k labels of rate p."""
-
-SPLINE_INFORMATION = 600.0
-SPLINE_FROM = 30.0
-"""Beyond the second, information about the rate makes a `Spline` of the labels alone count as much
-as the posterior with about the first, in the same units."""
-
-JUDGED_PROBABILITY = 0.9
-"""Prior probability that a judge's curve has about the right shape: it saw the same documents, so
-that no exposure is between its labels and those of people. Otherwise priors are wide."""
-JUDGED_INTERCEPT_SD = 1.0
-"""How far its level may be off: 33 judges of one collection called 2% to 60% relevant where 27%
-were."""
-JUDGED_SLOPE_FACTORS = {1.0: 0.25, 0.75: 0.25, 0.5: 0.25, 0.25: 0.25}
-"""How much of its slope holds: judges are rather too sure than too unsure."""
-JUDGED_SLOPE_SD = 0.1
-JUDGED_COSINE_SDS = {0.0: 1 / 3, 0.03: 1 / 3, 0.1: 1 / 3}
-"""Small deviations from a judge's curve: a few labels must not bend a good one."""
 
 # Standard deviations to either end of a 95% interval.
 _TWO_SIDED_95 = 1.96
@@ -189,7 +146,7 @@ def _posterior_sets(
     candidates = list(candidate_terms(biased, population, labels.scores))
     factors = TERM_FACTORS if labels.has_terms else {0.0: 1.0}
 
-    def found(priors: _Priors, base_curves: Sequence[Terms] = candidates) -> list[_Posterior]:
+    def found(priors: Priors, base_curves: Sequence[Terms] = candidates) -> list[_Posterior]:
         chosen: list[_Posterior] = []
         for terms in base_curves:
             for factor in factors.items():
@@ -200,22 +157,22 @@ def _posterior_sets(
     # The first base curve is the biased fit itself.
     start = candidates[:1]
     if is_judged:
-        judged = (JUDGED_PROBABILITY, found(_JUDGED, start))
-        return [judged, (1 - JUDGED_PROBABILITY, found(_WIDE))]
+        judged = (JUDGED_PROBABILITY, found(JUDGED, start))
+        return [judged, (1 - JUDGED_PROBABILITY, found(WIDE))]
     if rate_range is None:
-        return [(1.0, found(_WIDE))]
+        return [(1.0, found(WIDE))]
     width = _intercept_sd(rate_range, probabilities, population)
     if biased.record.base_rate is not None:
-        narrow = found(replace(_WIDE, intercept_sd=width))
-        return [(RANGE_PROBABILITY, narrow), (1 - RANGE_PROBABILITY, found(_WIDE))]
+        narrow = found(replace(WIDE, intercept_sd=width))
+        return [(RANGE_PROBABILITY, narrow), (1 - RANGE_PROBABILITY, found(WIDE))]
     # A range without a rate is the sampling error of labels, from which the curve comes too. Terms
     # are orthonormal, so that slope and deviations have about the same error as the intercept.
     spread = max(population.spread(start[0].base_curve), _LEAST_SPREAD)
     sizes = {0.0: 1 / 3, width / 3: 1 / 3, width: 1 / 3}
     narrow = found(
-        _Priors(width, {1.0: 1.0}, width / spread, sizes), [replace(start[0], probability=1.0)]
+        Priors(width, {1.0: 1.0}, width / spread, sizes), [replace(start[0], probability=1.0)]
     )
-    return [(LABELS_PROBABILITY, narrow), (1 - LABELS_PROBABILITY, found(_WIDE))]
+    return [(LABELS_PROBABILITY, narrow), (1 - LABELS_PROBABILITY, found(WIDE))]
 
 
 def _information(labels: RandomLabels) -> float:
@@ -293,20 +250,6 @@ _Weighted: TypeAlias = tuple[float, list[_Posterior]]
 """Posteriors with the probability of their priors together."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Priors:
-    """Widths of the priors of a family of curves."""
-
-    intercept_sd: float
-    slope_factors: dict[float, float]
-    slope_sd: float
-    cosine_sds: dict[float, float]
-
-
-_WIDE = _Priors(INTERCEPT_SD, SLOPE_FACTORS, SLOPE_SD, COSINE_SDS)
-_JUDGED = _Priors(JUDGED_INTERCEPT_SD, JUDGED_SLOPE_FACTORS, JUDGED_SLOPE_SD, JUDGED_COSINE_SDS)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _CurveFamily:
     """All curves with one base curve and one kind of deviation."""
@@ -317,7 +260,7 @@ class _CurveFamily:
     population: Population
     rate: float
     """The mean probability of the biased fit."""
-    priors: _Priors
+    priors: Priors
     term_factor: float
     factor_probability: float
 

@@ -12,8 +12,9 @@ show how strongly. As in Rosenbaum's bounds, a stated factor limits it: let e(s)
 exposure of liked pairs at score s, and w(s) the one assumed. If e(s) / w(s) varies by a factor of
 at most `EXPOSURE_FACTOR` over the scores, the base rate is at most that factor times the limit
 above. The lower limit needs no assumption: at least the observed positives are liked. Where the
-base rate is known, exposure that depends on preference still makes the curve too steep or too flat:
-the band covers every slope that `anchor` expects of a biased fit, from none to twice as steep.
+base rate becomes known (`to_base_rate`), exposure that depends on preference still makes the curve
+too steep or too flat: the band then has every slope that `anchor` expects of a biased fit, from
+none to twice as steep.
 """
 
 from __future__ import annotations
@@ -40,12 +41,9 @@ from calibrank.anchoring._alternatives import (
     Positives,
     PropensityModel,
     ScoreGroups,
-    clipped_log_odds,
-    clipped_logit,
     cumulative_fractions,
 )
-from calibrank.anchoring.known_rate import shift_for
-from calibrank.anchoring.posterior import SLOPE_FACTORS
+from calibrank.anchoring.known_rate import clipped_log_odds, clipped_logit
 from calibrank.curves.calibrator import Calibrator
 from calibrank.evidence import ips, is_usable
 from calibrank.maps import CalibrationMap, Sensitivity
@@ -133,13 +131,11 @@ def with_sensitivity(
     """Attach a sensitivity band to a fitted map.
 
     `assumption` is one of `maps.sensitivity.ASSUMPTIONS`, and `evidence_of` the function that
-    made the summary's evidence. If the map was moved to a known base rate, so is every alternative.
-    A map that was anchored on random labels, or that learns nothing from labels, has no band and is
-    returned as it is.
+    made the summary's evidence. A map whose base rate does not come from the log, or that learns
+    nothing from labels, is returned as it is; `to_base_rate` moves a band that is there.
     """
-    if fitted.record.base_rate_source == "random labels" or not calibrator.learns:
+    if fitted.record.base_rate_source != "assumed" or not calibrator.learns:
         return fitted
-    rate = fitted.record.base_rate
     groups = ScoreGroups.of(summary, positives.sample(), propensity_model, evidence_of)
     levels = cumulative_fractions(groups.total)
     scores = np.interp(_BAND_LEVELS, levels, groups.scores)
@@ -149,14 +145,11 @@ def with_sensitivity(
     scale_known = assumption == "logged propensities"
     models = [("as chosen", propensity_model)]
     models += propensity_model.alternatives(scale_known=scale_known)
-    curves = list(groups.curves(fitted, calibrator, models, scores, rate))
-    # A known scale of the propensities, or a known base rate, leaves no factor undetermined.
-    determined = scale_known or rate is not None
-    factor = 1.0 if determined else EXPOSURE_FACTOR
-    scales = [1.0 if determined else curve.smallest_scale / factor for curve in curves]
+    curves = list(groups.curves(fitted, calibrator, models, scores))
+    # A known scale of the propensities leaves no factor undetermined.
+    factor = 1.0 if scale_known else EXPOSURE_FACTOR
+    scales = [1.0 if scale_known else curve.smallest_scale / factor for curve in curves]
     band = _band(fitted, curves, scales, scores)
-    if rate is not None and fitted.record.top_rate is None and not scale_known:
-        band = _widened(band, groups, rate)
     sensitivity = replace(band, assumption=assumption, exposure_factor=factor)
     record = replace(fitted.record, sensitivity=sensitivity)
     return replace(fitted, record=record)
@@ -189,17 +182,3 @@ def _band(
         low=tuple(clipped_log_odds(low).tolist()),
         high=tuple(clipped_log_odds(high).tolist()),
     )
-
-
-def _widened(band: Sensitivity, groups: ScoreGroups, rate: float) -> Sensitivity:
-    """The band with all slopes that `anchor` expects a biased fit to have, at a known base rate."""
-    mass = groups.total / groups.total.sum()
-    ends = [np.array(band.low), np.array(band.high)]
-    curves = list(ends)
-    for end in ends:
-        for factor in SLOPE_FACTORS:
-            shift = shift_for(factor * np.interp(groups.scores, band.scores, end), mass, rate)
-            curves.append(factor * end + shift)
-    low = clipped_log_odds(np.min(curves, axis=0))
-    high = clipped_log_odds(np.max(curves, axis=0))
-    return replace(band, low=tuple(low.tolist()), high=tuple(high.tolist()))

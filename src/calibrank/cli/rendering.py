@@ -40,7 +40,8 @@ def print_base_rate(record: FitRecord) -> None:
     source = f"Base-rate source: {record.base_rate_source}."
     explanation = console.shown(record.base_rate_description)
     console.state(f"[bold]{meaning}[/] {source} {explanation}")
-    if record.sensitivity is not None:
+    # At a known rate there is a band, but no range of rates to tell of.
+    if record.sensitivity is not None and record.sensitivity.alternatives:
         console.show(sensitivity_lines(record.sensitivity))
 
 
