@@ -114,6 +114,15 @@ def test_the_committed_rows_give_the_committed_tables(tmp_path):
     assert number in " ".join((REPRODUCE / "README.md").read_text().split())
 
 
+def test_the_write_up_has_the_differences_of_the_tables():
+    tables = [(REPRODUCE / name / "tables.md").read_text() for name in DATASETS]
+    lines = (REPRODUCE / "README.md").read_text().splitlines()
+    differences = [line for line in lines if ", p = " in line]
+    assert len(differences) == 4 * len(DATASETS)
+    for line in differences:
+        assert any(line in table for table in tables)
+
+
 def test_rows_of_older_versions_are_read_with_the_present_names(tmp_path):
     common = {"dataset": "coat", "spec": "released", "split": "released", "model": "BPR"}
     rows = [row(**common, seed=0, metric="ECE of top 5", value=0.1)]
