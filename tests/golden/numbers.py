@@ -16,7 +16,7 @@ import calibrank as cr
 from calibrank.errors import FlatMapWarning
 from calibrank.evidence import naive
 from calibrank.metrics import NDCG, DebiasedECE, multicalibration_test
-from calibrank.metrics.clustered_bootstrap import Clusters
+from calibrank.metrics.cluster_rates import Clusters
 from calibrank.metrics.panel import PanelSums
 from calibrank.metrics.pooled import misfit
 from calibrank.summary.grid import look, place

@@ -15,7 +15,8 @@ from calibrank.metrics import (
     Recall,
 )
 from calibrank.metrics import clustered_bootstrap as engine
-from calibrank.metrics.clustered_bootstrap import Clusters, bootstrap_sums
+from calibrank.metrics.cluster_rates import Clusters
+from calibrank.metrics.clustered_bootstrap import bootstrap_sums
 from calibrank.metrics.panel import RANKING, ClusterSums
 from tests.metrics.sums import cluster_sums
 

@@ -18,7 +18,7 @@ from calibrank.cli.rendering import sensitivity_lines
 from calibrank.data.score_world import make_world
 from calibrank.maps import Sensitivity
 from calibrank.metrics import NDCG, Estimate
-from calibrank.metrics.clustered_bootstrap import Clusters
+from calibrank.metrics.cluster_rates import Clusters
 from calibrank.metrics.panel import DISCRIMINATION, MISCALIBRATION, PANEL, RANKING
 from calibrank.metrics.pooled import Misfit
 from calibrank.registry import parse_model

@@ -11,7 +11,8 @@ from calibrank._internal.logit import logit
 from calibrank._internal.validation import Floats
 from calibrank.maps import CalibrationMap, FitRecord
 from calibrank.metrics import Estimate
-from calibrank.metrics.clustered_bootstrap import Clusters, Codes
+from calibrank.metrics.cluster_rates import Clusters
+from calibrank.metrics.clustered_bootstrap import Codes
 from calibrank.metrics.pooled import Misfit
 from calibrank.report.rows import ReportRows
 

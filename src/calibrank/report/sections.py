@@ -14,7 +14,7 @@ from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap, FitRecord
 from calibrank.metrics import EqualMass, EqualWidth, Estimate, Metric
 from calibrank.metrics.binned import Binning
-from calibrank.metrics.clustered_bootstrap import Clusters
+from calibrank.metrics.cluster_rates import Clusters
 from calibrank.metrics.multicalibration import SegmentSums, adjusted_p_values
 from calibrank.metrics.panel import PANEL, PER_LIST, PanelSums, list_estimates
 from calibrank.metrics.pooled import Misfit, misfit

@@ -20,7 +20,7 @@ from calibrank.evidence import naive, soft_evidence
 from calibrank.maps import CalibrationMap, FitRecord, JudgementSource
 from calibrank.maps.score_shift import ScoreComparison
 from calibrank.metrics import Estimate
-from calibrank.metrics.clustered_bootstrap import Clusters
+from calibrank.metrics.cluster_rates import Clusters
 from calibrank.search.judged import (
     Grades,
     Judged,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from calibrank.metrics.clustered_bootstrap import Clusters, _trials, _wilson
+from calibrank.metrics.cluster_rates import Clusters, _trials, _wilson
 
 
 @pytest.mark.parametrize(("successes", "trials"), [(0, 3), (5, 10), (29, 30)])
