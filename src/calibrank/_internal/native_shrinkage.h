@@ -160,12 +160,18 @@ INLINE struct mode mode_at(
 INLINE struct mode find_mode(
     const struct segment *problem, const struct prior *prior, double u, double v) {
     const int most_steps = 50;
-    const double tolerance = 1e-8;
+    /* A step of this size is not worth the derivatives after it: they change by less. */
+    const double tolerance = 1e-10;
     struct mode at = mode_at(problem, prior, u, v);
     for (int step = 0; step < most_steps; step++) {
         const double determinant = at.h_uu * at.h_vv - at.h_uv * at.h_uv;
         double step_u = (at.h_vv * at.g_u - at.h_uv * at.g_v) / determinant;
         double step_v = (at.h_uu * at.g_v - at.h_uv * at.g_u) / determinant;
+        if (fabs(step_u) * prior->tau < tolerance && fabs(step_v) * prior->kappa < tolerance) {
+            at.u -= step_u;
+            at.v -= step_v;
+            break;
+        }
         /* The loss is convex: a step is too long if the loss increases at its end nearly as fast as
            it decreases at its start. */
         double descent = at.g_u * step_u + at.g_v * step_v;
@@ -178,7 +184,6 @@ INLINE struct mode find_mode(
             descent /= 2;
         }
         at = next;
-        if (fabs(step_u) * prior->tau < tolerance && fabs(step_v) * prior->kappa < tolerance) break;
     }
     return at;
 }
