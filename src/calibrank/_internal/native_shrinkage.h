@@ -268,3 +268,26 @@ METHOD(segment_slopes, "ddddldrDD", a) {
     if (a[7].size != a[5].size || a[8].size != a[5].size) return SIZES;
     return has_problem(a) ? find_slopes(a) : SIZES;
 }
+
+/* Add the rows of a matrix, times a weight each, to the rows of a table. */
+WITH_AVX2_VARIANT const char *add_weighted_rows(const Argument *a) {
+    const double *weights = a[1].data, *matrix = a[2].data;
+    const int is_int32 = a[0].type == INT32;
+    const size_t rows = a[0].size, width = (size_t)a[2].view.shape[1];
+    for (size_t row = 0; row < rows; row++) {
+        const uint64_t place = integer_at(a[0].data, is_int32, row);
+        if (place >= (size_t)a[3].view.shape[0]) return OUTSIDE;
+        double *restrict sums = (double *)a[3].data + place * width;
+        for (size_t column = 0; column < width; column++)
+            sums[column] += weights[row] * matrix[row * width + column];
+    }
+    return NULL;
+}
+
+/* places, weights, matrix, table */
+METHOD(add_rows, "nddD", a) {
+    const Py_buffer *matrix = &a[2].view, *table = &a[3].view;
+    if (matrix->ndim != 2 || table->ndim != 2 || matrix->shape[1] != table->shape[1]) return SIZES;
+    if (a[1].size != a[0].size || (size_t)matrix->shape[0] != a[0].size) return SIZES;
+    return add_weighted_rows(a);
+}
