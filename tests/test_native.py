@@ -312,6 +312,7 @@ def valid_calls() -> dict[str, tuple[Any, ...]]:
         "segment_modes": (*cells, np.array([1.0, 0.0, 0.5]), 1, np.zeros((6, 2))),
         "segment_slopes": (*cells, 0.5, np.zeros(2), np.zeros(2)),
         "changed_loss": (*[column] * 3, starts, np.ones(2), np.ones(2), np.zeros(1)),
+        "add_rows": (codes, column, np.ones((5, 3)), np.zeros((2, 3))),
     }
 
 
@@ -339,7 +340,7 @@ OF_ANY_SIZE = {
     ("count_segments", 5), ("add_counts", 1), ("add_cells", 2), ("mark_present", 0),
     ("mark_present", 2), ("look_up", 2), ("insert_texts", 0), ("insert_texts", 1),
     ("insert_texts", 3), ("find_texts", 1), ("find_texts", 2), ("find_texts", 3),
-    ("find_texts", 4),
+    ("find_texts", 4), ("add_rows", 3),
 }  # fmt: skip
 
 
@@ -372,6 +373,8 @@ def test_a_loop_refuses_sizes_that_do_not_agree(name: str) -> None:
         ("segment_modes", 4, np.array([0, 2, 6])),
         ("segment_slopes", 4, np.array([0, 2, 6])),
         ("changed_loss", 3, np.array([-1, 2, 5])),
+        ("add_rows", 0, np.array([0, 1, 2, 0, 0])),
+        ("add_rows", 0, np.array([0, 1, -1, 0, 0])),
     ],
 )
 def test_a_number_beyond_its_table_is_refused(name: str, place: int, argument: Any) -> None:
@@ -389,6 +392,7 @@ def test_a_number_beyond_its_table_is_refused(name: str, place: int, argument: A
         ("find_texts", 4, np.zeros(0, np.uint64)),
         ("copy_occupied", 0, np.ones((3, 64, 3))),  # more cells than there is room for
         ("add_cells", 0, np.zeros(COUNTS)),  # counts to sums
+        ("add_rows", 3, np.zeros((2, 4))),  # wider than the matrix
     ],
 )
 def test_a_table_without_room_is_refused(name: str, place: int, argument: Any) -> None:

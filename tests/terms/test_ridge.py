@@ -10,6 +10,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 import calibrank as cr
+from calibrank._internal import native
 from calibrank.terms import _design, _ridge
 from calibrank.terms._design import Arrow, Design, Group, Levels, Posterior
 from calibrank.terms._ridge import fit_ridge
@@ -220,11 +221,13 @@ def test_a_group_has_the_precision_of_its_prior_and_others_hardly_any() -> None:
         made.sds_of([0.2])
 
 
+@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("small", [256, 1])
 @pytest.mark.parametrize(("chunk", "kept"), [(2**16, 2**18), (4, 8), (7, 0)])
 def test_a_design_in_chunks_is_its_matrix(
-    monkeypatch: pytest.MonkeyPatch, chunk: int, kept: int, small: int
+    monkeypatch: pytest.MonkeyPatch, chunk: int, kept: int, small: int, compiled: bool
 ) -> None:
+    monkeypatch.setattr(native, "READY", compiled and native.READY)
     monkeypatch.setattr(_design, "_CHUNK_ROWS", chunk)
     monkeypatch.setattr(_design, "_KEPT_ROWS", kept)
     # From this many levels on, those of the widest column are eliminated.

@@ -111,6 +111,7 @@ static PyMethodDef methods[] = {
     FAST(segment_modes),
     FAST(segment_slopes),
     FAST(changed_loss),
+    FAST(add_rows),
     FAST(train_bpr),
     FAST(catch_up_rows),
     FAST(step_rows),

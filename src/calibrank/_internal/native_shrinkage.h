@@ -160,12 +160,18 @@ INLINE struct mode mode_at(
 INLINE struct mode find_mode(
     const struct segment *problem, const struct prior *prior, double u, double v) {
     const int most_steps = 50;
-    const double tolerance = 1e-8;
+    /* A step of this size is not worth the derivatives after it: they change by less. */
+    const double tolerance = 1e-10;
     struct mode at = mode_at(problem, prior, u, v);
     for (int step = 0; step < most_steps; step++) {
         const double determinant = at.h_uu * at.h_vv - at.h_uv * at.h_uv;
         double step_u = (at.h_vv * at.g_u - at.h_uv * at.g_v) / determinant;
         double step_v = (at.h_uu * at.g_v - at.h_uv * at.g_u) / determinant;
+        if (fabs(step_u) * prior->tau < tolerance && fabs(step_v) * prior->kappa < tolerance) {
+            at.u -= step_u;
+            at.v -= step_v;
+            break;
+        }
         /* The loss is convex: a step is too long if the loss increases at its end nearly as fast as
            it decreases at its start. */
         double descent = at.g_u * step_u + at.g_v * step_v;
@@ -178,7 +184,6 @@ INLINE struct mode find_mode(
             descent /= 2;
         }
         at = next;
-        if (fabs(step_u) * prior->tau < tolerance && fabs(step_v) * prior->kappa < tolerance) break;
     }
     return at;
 }
@@ -262,4 +267,27 @@ WITH_AVX512_VARIANT const char *find_slopes(const Argument *a) {
 METHOD(segment_slopes, "ddddldrDD", a) {
     if (a[7].size != a[5].size || a[8].size != a[5].size) return SIZES;
     return has_problem(a) ? find_slopes(a) : SIZES;
+}
+
+/* Add the rows of a matrix, times a weight each, to the rows of a table. */
+WITH_AVX2_VARIANT const char *add_weighted_rows(const Argument *a) {
+    const double *weights = a[1].data, *matrix = a[2].data;
+    const int is_int32 = a[0].type == INT32;
+    const size_t rows = a[0].size, width = (size_t)a[2].view.shape[1];
+    for (size_t row = 0; row < rows; row++) {
+        const uint64_t place = integer_at(a[0].data, is_int32, row);
+        if (place >= (size_t)a[3].view.shape[0]) return OUTSIDE;
+        double *restrict sums = (double *)a[3].data + place * width;
+        for (size_t column = 0; column < width; column++)
+            sums[column] += weights[row] * matrix[row * width + column];
+    }
+    return NULL;
+}
+
+/* places, weights, matrix, table */
+METHOD(add_rows, "nddD", a) {
+    const Py_buffer *matrix = &a[2].view, *table = &a[3].view;
+    if (matrix->ndim != 2 || table->ndim != 2 || matrix->shape[1] != table->shape[1]) return SIZES;
+    if (a[1].size != a[0].size || (size_t)matrix->shape[0] != a[0].size) return SIZES;
+    return add_weighted_rows(a);
 }

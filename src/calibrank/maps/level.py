@@ -233,8 +233,9 @@ class LevelTerm(Term):
 def require_present(names: Sequence[str], columns: Sequence[Encoded]) -> None:
     """Raise a `DataError` if a level is missing: which one it is is then not known."""
     for name, column in zip(names, columns, strict=True):
-        place = column.values.index(None) if None in column.values else -1
-        missing = np.flatnonzero(column.codes == place)
+        if None not in column.values:
+            continue
+        missing = np.flatnonzero(column.codes == column.values.index(None))
         if len(missing):
             remedy = 'Drop such rows, or fill them with a text, such as "missing".'
             subject = f"column {name!r}"

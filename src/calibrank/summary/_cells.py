@@ -80,6 +80,11 @@ class Cells:
         return self.by_bin.reshape(len(self) * BINS, 3)
 
     @property
+    def by_score(self) -> Floats:
+        """Total mass, and total mass times score, by bin."""
+        return self.by_bin.sum(axis=0)[:, 1:].T
+
+    @property
     def by_segment(self) -> Floats:
         """Squares of positive and of total mass, and rows, by segment."""
         if self._squares is not None:
@@ -131,14 +136,18 @@ class Cells:
         """Add the sums of other cells to those of distinct segments."""
         if self._squares is not None or other._squares is not None:
             self._weighted()[numbers] += other.by_segment
-        counts = other._only_counts
-        if counts is not None:
-            mine = self._counts_for(other._counted)
-            native.loops.add_cells(contiguous(counts), _as_int32(numbers), mine)
-        elif native.READY:
-            native.loops.add_cells(contiguous(other.by_bin), _as_int32(numbers), self.by_bin)
-        else:
+        if not native.READY:
             self.by_bin[numbers] += other.by_bin
+            return
+        counts = other._only_counts
+        mine = self.by_bin if counts is None else self._counts_for(other._counted)
+        theirs = contiguous(other.by_bin if counts is None else counts)
+        places = _as_int32(numbers)
+        # Distinct segments: no two threads write to one.
+        in_threads(
+            lambda some: native.loops.add_cells(theirs[some], places[some], mine),
+            _parts_of(len(other)),
+        )
 
     def merged(self, rows: Indices, starts: Indices) -> Cells:
         """Sums over runs of some segments, from each start up to the next."""
@@ -237,7 +246,7 @@ def _occupied(cells: Floats) -> Occupied:
     def count(some: slice) -> None:
         native.loops.count_occupied(cells[some], starts[1:][some])
 
-    slices = row_slices(len(cells)) if len(cells) > _SEGMENTS_PER_THREAD else [slice(0, len(cells))]
+    slices = _parts_of(len(cells))
     in_threads(count, slices)
     np.cumsum(starts, out=starts)
     found = np.empty((3, int(starts[-1])))
@@ -247,6 +256,11 @@ def _occupied(cells: Floats) -> Occupied:
 
     in_threads(copy, slices)
     return Occupied(found[0], found[1], found[2], starts)
+
+
+def _parts_of(segments: int) -> list[slice]:
+    """The segments of each thread."""
+    return row_slices(segments) if segments > _SEGMENTS_PER_THREAD else [slice(0, segments)]
 
 
 def _as_int32(values: npt.NDArray[Any]) -> Codes:

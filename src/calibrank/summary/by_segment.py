@@ -147,8 +147,9 @@ class SegmentSums:
     def merge(self, other: SegmentSums) -> None:
         """Add the rows of other sums, for example of another day or machine.
 
-        Sums with the same edges are added exactly. Otherwise what a segment of the other has in a
-        bin moves with its mean score to these edges, or both to new ones.
+        Sums with the same edges are added exactly: rows in one bin stay in one. Otherwise what a
+        segment of the other has in a bin moves with its mean score to these edges, or both to new
+        ones.
         """
         instance("other", other, SegmentSums)
         self.require(other.names, other.kind)
@@ -160,9 +161,10 @@ class SegmentSums:
         cells = other.cells
         if not len(self.edges):
             self.edges = other.edges
-        _, mass, moment = cells.by_bin.sum(axis=0).T
-        self._cover(*_means(mass, moment))
-        if not np.array_equal(self.edges, other.edges):
+        if np.array_equal(self.edges, other.edges):
+            self._seen = self._seen + (other._seen if other._seen.any() else cells.by_score)
+        else:
+            self._cover(*_means(*cells.by_score))
             cells = cells.with_edges(self.edges)
         self.cells.add(cells, numbers)
 
@@ -210,7 +212,7 @@ class SegmentSums:
         by_bin = np.zeros((len(sums.keys), BINS, 3))
         by_bin.reshape(-1, 3)[found["places"]] = found["by_bin"]
         sums.cells = Cells.of(by_bin, found["by_segment"])
-        sums._seen = by_bin.sum(axis=0)[:, 1:].T
+        sums._seen = sums.cells.by_score
         return sums
 
     def merged(self, rows: Indices, places: Indices) -> SegmentSums:

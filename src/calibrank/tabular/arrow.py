@@ -12,6 +12,7 @@ are compared one type.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -254,12 +255,12 @@ class SegmentCodes:
         low, high = int(numbers.min()), int(numbers.max())
         if high - low >= LARGEST_TABLE:
             distinct, places = distinct_numbers(numbers)
-            return np.array([self._code(value) for value in distinct.tolist()])[places]
+            return self._codes_of(distinct)[places]
         self._cover(low, high)
         codes = native.look_up(numbers, self._low, self._table)
         if codes.min() < 0:
             new = distinct_numbers(numbers[codes < 0])[0]
-            self._table[new - self._low] = [self._code(value) for value in new.tolist()]
+            self._table[new - self._low] = self._codes_of(new)
             codes = native.look_up(numbers, self._low, self._table)
         return codes
 
@@ -276,12 +277,13 @@ class SegmentCodes:
         larger[start - self._low : stop - self._low] = self._table
         self._table = larger
 
-    def _code(self, number: int) -> int:
-        """The code of a number; a new one is appended to the values."""
-        code = self._numbers.setdefault(number, len(self.values))
-        if code == len(self.values):
-            self.values.append(str(number))
-        return code
+    def _codes_of(self, numbers: Integers) -> Integers:
+        """The codes of distinct numbers; new ones are appended to the values."""
+        given = numbers.tolist()
+        new = [number for number in given if number not in self._numbers]
+        self._numbers.update(zip(new, count(len(self.values))))
+        self.values += map(str, new)
+        return np.array([self._numbers[number] for number in given], dtype=np.int32)
 
 
 class _TextTable:

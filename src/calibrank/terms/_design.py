@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibrank._internal import native
 from calibrank._internal.segment_keys import Key
 from calibrank._internal.validation import Floats, Indices, add_up
 from calibrank.terms.spec import Level
@@ -51,6 +52,17 @@ class Levels:
     def sums(self, numbers: Floats, rows: slice = _ALL) -> Floats:
         """Sums of numbers by level; rows of none are not."""
         return add_up(self.codes[rows], self.times(numbers, rows), self.width)[: self.width]
+
+    def products(self, weights: Floats, matrix: Floats, rows: slice) -> Floats:
+        """Sums by level of the rows of a matrix times weights, one column per level."""
+        weights = self.times(weights, rows)
+        if not native.READY:
+            codes, size = self.codes[rows], self.width + 1
+            sums = [add_up(codes, weights * column, size) for column in matrix.T]
+            return np.array(sums)[:, : self.width]
+        sums = np.zeros((self.width + 1, matrix.shape[1]))
+        native.loops.add_rows(self.codes[rows], weights, matrix, sums)
+        return sums[: self.width].T
 
 
 class Group(NamedTuple):
@@ -227,7 +239,7 @@ class Design:
         """The matrix times coefficients."""
         result: Floats = np.empty(len(self.log_odds))
         for rows, matrix in self._chunks():
-            result[rows] = coefficients[: self._dense_width] @ matrix
+            result[rows] = matrix @ coefficients[: self._dense_width]
         for block, place in self._levels:
             if coefficients[place].any():
                 result += block.times(np.append(coefficients[place], 0.0)[block.codes])
@@ -237,7 +249,7 @@ class Design:
         """The transposed matrix times one value per row."""
         result = np.zeros(self.width)
         for rows, matrix in self._chunks():
-            result[: self._dense_width] += matrix @ values[rows]
+            result[: self._dense_width] += values[rows] @ matrix
         for block, place in self._levels:
             result[place] = block.sums(values)
         return result
@@ -248,11 +260,9 @@ class Design:
         above = np.zeros((self.corner, self.width))
         diagonal: Floats = np.zeros(self.width - self.corner)
         for rows, matrix in self._chunks():
-            weighted = matrix * weights[rows]
-            above[:dense, :dense] += matrix @ weighted.T
+            above[:dense, :dense] += matrix.T @ (matrix * weights[rows, None])
             for block, place in self._levels:
-                for number, values in enumerate(weighted):
-                    above[number, place] += block.sums(values, rows)
+                above[:dense, place] += block.products(weights[rows], matrix, rows)
         for number, (block, place) in enumerate(self._levels):
             by_row = block.times(weights)
             sums = block.sums(by_row)
@@ -276,20 +286,20 @@ class Design:
         """The mean square of each column."""
         result = np.zeros(self.width)
         for _, matrix in self._chunks():
-            result[: self._dense_width] += (matrix**2).sum(axis=1)
+            result[: self._dense_width] += (matrix**2).sum(axis=0)
         for block, place in self._levels:
             result[place] = block.sums(block.times(np.ones(len(self.log_odds))))
         return result / len(self.log_odds)
 
     def _chunks(self) -> Iterator[tuple[slice, Floats]]:
-        """Ranges of rows, with the dense part: one row per column of the design."""
+        """Ranges of rows, with the dense part of the design."""
         for start in range(0, len(self.log_odds), _CHUNK_ROWS):
             rows = slice(start, min(start + _CHUNK_ROWS, len(self.log_odds)))
             matrix = self._kept.get(start)
             if matrix is None:
                 ones = np.ones(rows.stop - rows.start)
                 blocks = [block.columns(rows) for block in self._dense]
-                matrix = np.vstack([ones, self.log_odds[rows], *blocks])
+                matrix = np.vstack([ones, self.log_odds[rows], *blocks]).T.copy()
             if start < _KEPT_ROWS:
                 self._kept[start] = matrix
             yield rows, matrix

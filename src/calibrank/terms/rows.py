@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrank._internal.blas import one_blas_thread
 from calibrank._internal.segment_keys import Key, encode_columns, leaves_of
 from calibrank._internal.validation import Floats, Indices, add_up
 from calibrank.errors import DataError, FitError
@@ -33,6 +34,7 @@ _REACH = 2.3
 _TAIL_ROWS = 5
 
 
+@one_blas_thread()
 def fit_rows(
     fitted: CalibrationMap,
     specs: Sequence[Level | Smooth],
