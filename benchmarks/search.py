@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from calibrank.terms._mixed_model import fit_mixed_model, integrated
 
 import calibrank as cr
 from calibrank._internal.logit import expit
@@ -37,6 +36,7 @@ from calibrank.errors import FlatMapWarning
 from calibrank.metrics import DebiasedECE
 from calibrank.search import Judged, judged_rows, read_qrels, read_run
 from calibrank.tabular.labels import parse_rule
+from calibrank.terms._groups import fit_mixed_model, integrated
 
 FOLDS = 5
 CHANCE_DRAWS = 50

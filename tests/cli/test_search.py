@@ -336,7 +336,7 @@ def test_what_can_be_had_is_said_where_a_precision_cannot(
     given = (*FIT, *files, *RULE, "--precision", "0.999", "-o", tmp_path / "map.json")
     code, text, error = call(*given)
     assert code == 0, error
-    assert "No threshold reaches a precision of 99.9%. What can be had:" in one_line(text)
+    assert "No threshold alone reaches a precision of 99.9%. What can be had:" in one_line(text)
     assert "--top-k 1" in one_line(text)
     told = json.loads(call(*given, "--json")[1])["reachable"]
     assert told["by_rank"]["threshold"] == 0

@@ -190,6 +190,13 @@ def test_a_cut_by_rank_is_found_where_the_score_is_no_help() -> None:
     assert found.by_rank.answered.value == 1
     assert found.by_probability.precision.value < 0.3
     assert found.by_both.top_k == 1
+    # With every other first document unjudged, all queries still get an answer.
+    rows = np.flatnonzero((ranks > 0) | (queries % 2 == 0))
+    run = Run(queries, np.arange(800), scores)
+    evidence = cr.impressions(labels[rows])
+    sparse = Judged(queries[rows], rows, scores[rows], labels[rows], evidence, "all", run=run)
+    by_rank = reachable_cuts(sparse, np.full(len(rows), 0.16), 0.9).by_rank
+    assert (by_rank.top_k, by_rank.kept, by_rank.answered.value) == (1, 40, 1.0)
     few = Judged(queries[:9], queries[:9], scores[:9], labels[:9], cr.naive(labels[:9]), "all")
     with pytest.raises(cr.FitError, match="have 10 judged documents in 5 queries"):
         reachable_cuts(few, np.full(9, 0.2), 0.9)

@@ -154,7 +154,9 @@ def _print(held_out: _HeldOut) -> None:
             "held-out queries, on which the threshold was chosen; 95% intervals by query)."
         )
     if cut is not None and held_out.reachable is not None:
-        console.state(f"No threshold reaches a {cut.aim} of {cut.wanted:.1%}. What can be had:")
+        console.state(
+            f"No threshold alone reaches a {cut.aim} of {cut.wanted:.1%}. What can be had:"
+        )
         _print_reachable(held_out.reachable)
 
 

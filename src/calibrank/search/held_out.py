@@ -191,12 +191,15 @@ def held_out_losses(
 def ratio(above: Floats, below: Floats, draws: Floats) -> Estimate:
     """A ratio of sums over queries, with its 95% percentile interval over resampled queries."""
     if below.sum() == 0:
-        return Estimate(float("nan"), float("nan"), float("nan"))
+        return _UNKNOWN
     denominators = draws @ below
     drawn = denominators > 0
     ratios = (draws @ above)[drawn] / denominators[drawn]
     low, high = np.quantile(ratios, [0.025, 0.975]).tolist()
     return Estimate(float(above.sum() / below.sum()), low, high)
+
+
+_UNKNOWN = Estimate(float("nan"), float("nan"), float("nan"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,14 +210,15 @@ class Cut:
     wanted: float
     threshold: float | None
     """The lowest probability to return; None where no threshold reaches the aim."""
-    precision: Estimate
-    recall: Estimate
-    answered: Estimate
-    """The fraction of queries for which some document reaches the threshold."""
-    kept: int
-    """The number of judged documents that reach it."""
     top_k: int | None = None
     """How many documents of each query are considered, the first ones; None for all."""
+    precision: Estimate = _UNKNOWN
+    recall: Estimate = _UNKNOWN
+    answered: Estimate = _UNKNOWN
+    """The fraction of queries for which some document is returned. A first document that is not
+    judged is as probable as the most probable judged one, or more."""
+    kept: int = 0
+    """The number of judged documents that are returned."""
 
 
 class Reachable(NamedTuple):
@@ -259,8 +263,8 @@ def choose_cut(judged: Judged, probabilities: Floats, aim: Aim, wanted: float) -
     require_judged(judged)
     probabilities = probability_column(probabilities, len(judged))
     threshold = _threshold(judged, probabilities, aim, wanted)
-    kept = probabilities >= (np.inf if threshold is None else threshold)
-    return _cut(judged, kept, (aim, wanted), threshold, None)
+    reached = probabilities >= (np.inf if threshold is None else threshold)
+    return _cut(judged, reached, reached, Cut(aim, wanted, threshold))
 
 
 def reachable_cuts(judged: Judged, probabilities: Floats, wanted: float) -> Reachable:
@@ -285,24 +289,20 @@ def reachable_cuts(judged: Judged, probabilities: Floats, wanted: float) -> Reac
     levels = np.unique(np.quantile(probabilities, _LEVELS, method="higher")).tolist()
     ranks = judged.ranks
     cuts = []
+    lower_ends = {}
     for top_k in (*_RANKS, None):
         first = ranks <= (np.inf if top_k is None else top_k)
         for threshold in (0.0, *levels):
-            kept = first & (probabilities >= threshold)
-            answered = len(np.unique(judged.queries[kept]))
-            if kept.sum() >= _FEWEST_DOCUMENTS and answered >= _FEWEST_QUERIES:
-                cuts.append(_cut(judged, kept, ("precision", wanted), threshold, top_k))
+            reached = probabilities >= threshold
+            kept = first & reached
+            queries = len(np.unique(judged.queries[kept]))
+            if kept.sum() >= _FEWEST_DOCUMENTS and queries >= _FEWEST_QUERIES:
+                cut = _cut(judged, kept, reached, Cut("precision", wanted, threshold, top_k))
+                cuts.append(cut)
+                lower_ends[cut] = _lower_end(cut.precision.value, queries)
     if not cuts:
         rule = f"have {_FEWEST_DOCUMENTS} judged documents in {_FEWEST_QUERIES} queries"
         raise FitError("the run", rule, f"{len(judged)} in {judged.n_queries}", "Judge more.")
-
-    def lower_end(cut: Cut) -> float:
-        # Wilson's, as if each answered query were one trial: resampling sees no variance where all
-        # that is kept is relevant.
-        trials = 1.96**2 / (cut.answered.value * judged.n_queries)
-        rate = cut.precision.value
-        half_width = np.sqrt(trials * (rate * (1 - rate) + trials / 4))
-        return float((rate + trials / 2 - half_width) / (1 + trials))
 
     curve = []
     for share in _SHARES:
@@ -310,31 +310,34 @@ def reachable_cuts(judged: Judged, probabilities: Floats, wanted: float) -> Reac
         if enough:
             curve.append(max(enough, key=lambda cut: cut.precision.value))
     return Reachable(
-        max([cut for cut in cuts if cut.threshold == 0], key=lower_end),
-        max([cut for cut in cuts if cut.top_k is None], key=lower_end),
-        max(cuts, key=lower_end),
+        max([cut for cut in cuts if cut.threshold == 0], key=lower_ends.__getitem__),
+        max([cut for cut in cuts if cut.top_k is None], key=lower_ends.__getitem__),
+        max(cuts, key=lower_ends.__getitem__),
         tuple(dict.fromkeys(curve)),
     )
 
 
-def _cut(
-    judged: Judged, kept: Mask, goal: tuple[Aim, float], threshold: float | None, top_k: int | None
-) -> Cut:
+def _lower_end(rate: float, queries: int) -> float:
+    """Wilson's, as if each query were one trial: resampling sees no variance in a rate of 1."""
+    trials = 1.96**2 / queries
+    half_width = np.sqrt(trials * (rate * (1 - rate) + trials / 4))
+    return float((rate + trials / 2 - half_width) / (1 + trials))
+
+
+def _cut(judged: Judged, kept: Mask, reached: Mask, cut: Cut) -> Cut:
     """What a cut does on the judged documents, with intervals by query."""
     draws = draw_matrix(judged.n_queries, RESAMPLES, seeded(0))
     names, query = np.unique(judged.queries, return_inverse=True)
     total = add_up(query, judged.evidence.total * kept, len(names))
     found = add_up(query, judged.evidence.positive * kept, len(names))
     relevant = add_up(query, judged.evidence.positive, len(names))
-    answered = np.isin(np.arange(len(names)), query[kept]).astype(np.float64)
-    return Cut(
-        *goal,
-        threshold,
+    answered = np.isin(np.arange(len(names)), query[reached]).astype(np.float64)
+    return replace(
+        cut,
         precision=ratio(found, total, draws),
         recall=ratio(found, relevant, draws),
         answered=ratio(answered, np.ones(len(names)), draws),
         kept=int(kept.sum()),
-        top_k=top_k,
     )
 
 

@@ -159,11 +159,8 @@ def read_propensities(name: str) -> Grades | None:
     """The column `propensity` of a table of judgements, such as a plan; None if it has none."""
     if not has_named_columns(name):
         return None
-    for file in Table.find(name).files:
-        is_parquet = ending_of(file) in _PARQUET
-        header = Table.find(str(file)).columns() if is_parquet else next(_text_rows(file), [])
-        if "propensity" not in header:
-            return None
+    if not all("propensity" in _header(file) for file in Table.find(name).files):
+        return None
     return dict(_values(name, "judgements", "propensity", _QRELS_FIELDS))
 
 
@@ -185,22 +182,14 @@ def _values(
     for file in Table.find(name, f"{what} (TREC, .json, .tsv, .csv or .parquet file)").files:
         for where, query, document, value in _cells(file, role, fields, given):
             if query in (None, "") or document in (None, ""):
-                raise DataError(
-                    f"{file}, {where}",
-                    "have a query and a document",
-                    "none",
-                    "Leave such rows out.",
-                )
+                rule = "have a query and a document"
+                raise DataError(f"{file}, {where}", rule, "none", "Leave such rows out.")
             count += 1
             if value not in (None, "") or role == "score":  # a row without a grade was not judged
                 yield (str(query), str(document)), _number(f"{file}, {where}: the {role}", value)
     if not count:
-        raise DataError(
-            name,
-            f"hold at least one {role}",
-            "none: it is empty",
-            "Check how the file was written.",
-        )
+        remedy = "Check how the file was written."
+        raise DataError(name, f"hold at least one {role}", "none: it is empty", remedy)
 
 
 def _cells(file: Path, role: str, fields: int, given: str | None) -> Iterator[_Cell]:
@@ -243,6 +232,13 @@ def _text_rows(file: Path) -> Iterator[list[str]]:
     return csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
+def _header(file: Path) -> Sequence[str]:
+    """The columns of a table."""
+    if ending_of(file) in _PARQUET:
+        return Table.find(str(file)).columns()
+    return next(_text_rows(file), [])
+
+
 def _from_text(file: Path, role: str, given: str | None) -> Iterator[_Cell]:
     rows = _text_rows(file)
     header = next(rows, [])
@@ -257,12 +253,10 @@ def _from_text(file: Path, role: str, given: str | None) -> Iterator[_Cell]:
 
 
 def _from_parquet(file: Path, role: str, given: str | None) -> Iterator[_Cell]:
-    table = Table.find(str(file))
-    names = _chosen(file, table.columns(), role, given)
+    names = _chosen(file, _header(file), role, given)
     number = 0
-    for batch in table.batches(names):
-        lists = [batch.rows.column(name).to_pylist() for name in names]
-        for row in zip(*lists, strict=True):
+    for batch in Table.find(str(file)).batches(names):
+        for row in zip(*[batch.rows.column(name).to_pylist() for name in names], strict=True):
             number += 1
             yield _Cell(f"row {number}", *row)
 
@@ -356,11 +350,10 @@ def require_layout(out: Path, run: Run) -> None:
 
 def _require_ids(run: Run, layout: tuple[re.Pattern[str], str]) -> None:
     separators, rule = layout
-    for names in (run.queries, run.documents):
-        for name in map(str, names.tolist()):
-            if not name or separators.search(name):
-                remedy = "Write another layout: name the output .json, .csv or .parquet."
-                raise DataError("ids", rule, shown(name), remedy)
+    for name in map(str, [*run.queries.tolist(), *run.documents.tolist()]):
+        if not name or separators.search(name):
+            remedy = "Write another layout: name the output .json, .csv or .parquet."
+            raise DataError("ids", rule, shown(name), remedy)
 
 
 def _ranked(
@@ -381,10 +374,8 @@ def _ranked(
     _, first, query = np.unique(run.queries, return_index=True, return_inverse=True)
     order = np.lexsort((ranks, first[query]))
     order = order[kept[order]]
-    columns = (run.queries, run.documents, ranks, probabilities)
-    lists = [values[order].tolist() for values in columns]
-    names = [[str(name) for name in each] for each in lists[:2]]
-    return list(zip(*names, *lists[2:], strict=True))
+    names = [map(str, each[order].tolist()) for each in (run.queries, run.documents)]
+    return list(zip(*names, ranks[order].tolist(), probabilities[order].tolist(), strict=True))
 
 
 def _as_json(run: Run, rows: Sequence[tuple[str, str, int, float]]) -> bytes:
@@ -400,8 +391,8 @@ def _as_parquet(rows: Sequence[tuple[str, str, int, float]]) -> bytes:
     from pyarrow import parquet  # noqa: PLC0415  (slow to load)
 
     types = (pa.string(), pa.string(), pa.int64(), pa.float64())
+    schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
     columns = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
-    arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
     buffer = io.BytesIO()
-    parquet.write_table(pa.Table.from_arrays(arrays, names=list(COLUMNS)), buffer)
+    parquet.write_table(pa.table(columns, schema=schema), buffer)
     return buffer.getvalue()
