@@ -178,6 +178,13 @@ def test_reasons_are_matched_by_column_and_unknown_ones_are_admitted(tmp_path):
     assert published.reason_for(number._replace(metric="ECE")) == UNKNOWN
 
 
+def test_specs_of_ones_own_need_no_published_numbers(tmp_path):
+    assert Published.beside(tmp_path) == Published({}, [])
+    (tmp_path / "published.csv").write_text("table,metric\n1,ECE\n")
+    with pytest.raises(DataError, match=r"have the columns table, .*, value, got a row"):
+        Published.beside(tmp_path)
+
+
 def test_the_claimed_improvement_of_uerm_is_a_row_of_ours(released):
     rows = published_rows(released)
     for each in rows:
