@@ -1,6 +1,5 @@
 """Formulas of calibrators, maps and summaries checked by hand."""
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -206,13 +205,13 @@ def test_an_outlier_beside_which_scores_look_equal_gives_no_flat_curve(
     at = [-1.0, 1.0]
     close = member.fit(scores[1:], labels[1:]).predict(at)
     scores[0], labels[0] = outlier, outlier > 0
-    try:
-        found = member.fit(scores, labels)
-    except cr.FitError as error:
-        assert re.search("outliers beside which all others|drop outlying|no finite", str(error))
-    else:
-        assert found.method in {"Spline", "Isotonic"}
-        np.testing.assert_allclose(found.predict(at), close, atol=0.15)
+    if not isinstance(member, cr.Auto):
+        with pytest.raises(cr.FitError, match=r"beside which all others|drop outlying|no finite"):
+            member.fit(scores, labels)
+        return
+    found = member.fit(scores, labels)
+    assert found.method in {"Spline", "Isotonic"}
+    np.testing.assert_allclose(found.predict(at), close, atol=0.15)
 
 
 @pytest.mark.parametrize("member", FAMILIES, ids=repr)
