@@ -55,6 +55,18 @@ def on_gpu(values: Any) -> bool:
     return is_tensor(values) and bool(values.is_cuda)
 
 
+def as_frame(values: Any) -> Any:
+    """A dataframe of any library as one of narwhals; None if it is no dataframe."""
+    import narwhals as nw  # noqa: PLC0415  (only frames need it)
+
+    try:
+        frame: Any = nw.from_native(values, pass_through=True)
+    except nw.exceptions.DuplicateError as error:
+        found = str(error).rpartition("- ")[2]
+        raise DataError("frame", "have columns of different names", found, "Rename one.") from None
+    return None if frame is values else frame
+
+
 def floats(name: str, values: Numbers) -> Floats:
     """Convert numbers of any shape to float32 or float64 (other types become float64).
 
