@@ -76,9 +76,11 @@ def floats(name: str, values: Numbers) -> Floats:
     if type(values) is np.ndarray and values.dtype.char in "fd" and values.dtype.isnative:
         return values
     if is_tensor(values):
-        values = cast("Any", values).detach()
-        if on_gpu(values):
-            return cast("Floats", values)
+        tensor = cast("Any", values).detach()
+        if on_gpu(tensor):
+            return cast("Floats", tensor)
+        # NumPy has no such type.
+        values = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
     require_unmasked(name, values)
     try:
         array = np.asarray(values)
