@@ -40,6 +40,16 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_failed_write_leaves_none_of_the_folders_that_it_made(tmp_path: Path) -> None:
+    def write() -> None:
+        with atomic_path(tmp_path / "out.csv" / "day" / "a.csv"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert not list(tmp_path.iterdir())
+
+
 def test_of_several_files_all_are_written_or_none(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     write_all_atomic({first: "a", second: b"b"})

@@ -41,6 +41,8 @@ def test_a_cpu_tensor_becomes_an_array_without_its_gradient() -> None:
     torch = pytest.importorskip("torch")
     tensor = torch.ones(2, requires_grad=True)
     assert isinstance(validation.floats("scores", tensor), np.ndarray)
+    half = torch.tensor([1.5, 2.0], dtype=torch.bfloat16)
+    assert validation.floats("scores", half).tolist() == [1.5, 2.0]
 
 
 @pytest.mark.parametrize(

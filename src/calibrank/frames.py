@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
 from calibrank._internal.arguments import listed, shown, text
+from calibrank._internal.validation import as_frame
 from calibrank.errors import DataError
 from calibrank.evidence import EvidenceFunction, evidence_function, make_evidence
 from calibrank.summary import Summary, SummaryBuilder
@@ -65,8 +65,7 @@ def _wrapped(frame: Any) -> Any:
         import pyarrow as pa  # noqa: PLC0415  (loaded already)
 
         frame = pa.Table.from_batches([frame])
-    wrapped = nw.from_native(frame, pass_through=True)
-    return None if wrapped is frame else wrapped
+    return as_frame(frame)
 
 
 def _columns(frame: Any, names: Mapping[str, str]) -> dict[str, npt.NDArray[Any]]:

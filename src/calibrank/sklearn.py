@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
 from calibrank._internal.arguments import instance, listed, shown
 from calibrank._internal.logit import logit
-from calibrank._internal.validation import floats
+from calibrank._internal.validation import as_frame, floats
 from calibrank.curves import Calibrator, Gaussian
 from calibrank.errors import DataError, MissingExtraError
 from calibrank.evidence import Evidence, ips, naive
@@ -169,9 +168,10 @@ def _split(X: Any, names: Sequence[str]) -> tuple[Any, dict[str, Array] | None]:
     """A dataframe without the columns of terms, and those by name."""
     if not names:
         return X, None
-    frame: Any = nw.from_native(X, eager_only=True, pass_through=True)
-    if frame is X or not {*names} <= {*frame.columns}:
-        found = type(X).__name__ if frame is X else listed(frame.columns)
+    frame = as_frame(X)
+    is_table = hasattr(frame, "get_column")  # a lazy one has none
+    if not is_table or not {*names} <= {*frame.columns}:
+        found = listed(frame.columns) if is_table else type(X).__name__
         raise DataError("X", f"be a dataframe with {listed(names)}, which the terms need", found)
     columns = {name: frame[name].to_numpy() for name in names}
     return frame.drop(list(names)).to_native(), columns

@@ -18,6 +18,7 @@ from calibrank._internal.validation import (
     Indices,
     Mask,
     Numbers,
+    as_frame,
     column,
     ids,
     require,
@@ -118,18 +119,14 @@ def as_interactions(log: Interactions | Frame) -> Interactions:
     """
     if isinstance(log, Interactions):
         return log
-    # Only dataframes need narwhals.
-    import narwhals as nw  # noqa: PLC0415  (only frames need it)
-
-    try:
-        frame: Any = nw.from_native(log)
-    except TypeError:
+    frame = as_frame(log)
+    if frame is None:
         raise DataError(
             "interactions",
             "be calibrank.Interactions or a dataframe with columns user, item and label",
             type(log).__name__,
             "Pass Interactions(users, items, labels).",
-        ) from None
+        )
     names = frame.collect_schema().names()
     missing = [name for name in _FRAME_COLUMNS if name not in names]
     if missing:

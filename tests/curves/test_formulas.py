@@ -193,14 +193,41 @@ def test_a_sample_weight_is_a_number_of_equal_rows(method: Any) -> None:
         method.fit(scores, cr.naive(labels), rows, sample_weight=weights)
 
 
-@pytest.mark.parametrize("rows", [2_000, 100_000])
-def test_an_outlier_beside_which_scores_look_equal_gives_no_flat_curve(rows: int) -> None:
+@pytest.mark.parametrize("outlier", [-1e15, 1e15])
+@pytest.mark.parametrize("rows", [40, 2_000, 100_000])
+@pytest.mark.parametrize("member", [*FAMILIES, cr.Auto()], ids=repr)
+def test_an_outlier_beside_which_scores_look_equal_gives_no_flat_curve(
+    member: cr.Calibrator, rows: int, outlier: float
+) -> None:
     rng = np.random.default_rng(0)
     scores = rng.normal(size=rows)
     labels = rng.random(rows) < 1 / (1 + np.exp(-scores))
-    scores[0], labels[0] = -1e15, False
-    with pytest.raises(cr.FitError, match=r"outliers beside which all others|drop outlying"):
-        cr.Platt().fit(scores, labels)
-    scores[0] = -1e6
-    close = cr.Platt().fit(scores, labels).predict([-1.0, 1.0])
+    at = [-1.0, 1.0]
+    close = member.fit(scores[1:], labels[1:]).predict(at)
+    scores[0], labels[0] = outlier, outlier > 0
+    if not isinstance(member, cr.Auto):
+        with pytest.raises(cr.FitError, match=r"beside which all others|drop outlying|no finite"):
+            member.fit(scores, labels)
+        return
+    found = member.fit(scores, labels)
+    assert found.method in {"Spline", "Isotonic"}
+    np.testing.assert_allclose(found.predict(at), close, atol=0.15)
+
+
+@pytest.mark.parametrize("member", FAMILIES, ids=repr)
+def test_beside_a_smaller_outlier_the_curve_is_that_of_the_others(member: Parametric) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=2_000)
+    labels = rng.random(2_000) < 1 / (1 + np.exp(-scores))
+    scores[0], labels[0] = -1e4, False
+    close = member.fit(scores, labels).predict([-1.0, 1.0])
+    np.testing.assert_allclose(close, 1 / (1 + np.exp([1.0, -1.0])), atol=0.05)
+
+
+def test_a_function_that_is_saturated_at_most_scores_is_no_outlier() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.uniform(30, 40, 2_000)
+    scores[:5] = rng.uniform(-1, 1, 5)
+    labels = rng.random(2_000) < 1 / (1 + np.exp(35 - scores))
+    close = cr.Beta().fit(scores, labels).predict([34.0, 36.0])
     np.testing.assert_allclose(close, 1 / (1 + np.exp([1.0, -1.0])), atol=0.05)

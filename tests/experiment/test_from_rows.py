@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from scipy import stats
 
 from calibrank.errors import DataError
+from calibrank.experiment.figures import save_figures
 from calibrank.experiment.published import (
     OUR_METRICS,
     UNKNOWN,
@@ -185,6 +187,20 @@ def test_reasons_are_matched_by_column_and_unknown_ones_are_admitted(tmp_path):
     number = PublishedNumber("5", "NLL", "MinMax", "none", "coat", "BPR", 0.1)
     assert published.reason_for(number) == "repeated from Table 1"
     assert published.reason_for(number._replace(metric="ECE")) == UNKNOWN
+
+
+def test_specs_of_ones_own_need_no_published_numbers(tmp_path):
+    assert Published.beside(tmp_path) == Published({}, [])
+    (tmp_path / "published.csv").write_text("table,metric\n1,ECE\n")
+    with pytest.raises(DataError, match=r"have the columns table, .*, value, got a row"):
+        Published.beside(tmp_path)
+
+
+def test_figures_without_a_method_of_the_paper_are_left_out(released, tmp_path):
+    protocol = Protocol.of(results_of(published_rows(released)), released, "coat", "released")
+    plain = replace(protocol, spec=replace(released, sweep=(), estimators=()))
+    save_figures(plain, {"BPR": pa.table({"label": [0, 1], "score": [0.1, 0.2]})}, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_claimed_improvement_of_uerm_is_a_row_of_ours(released):

@@ -10,6 +10,7 @@ import calibrank as cr
 from calibrank.curves import Calibrator
 from calibrank.errors import ScoreShiftWarning
 from calibrank.frames import summarize
+from calibrank.tables import as_interactions
 from tests.members import CALIBRATORS, Table, fit, name, probe, tables
 
 # Each function below makes a frame of one library, and a function that reads its column "p".
@@ -171,3 +172,11 @@ def test_summarize_refuses_what_is_not_a_frame() -> None:
     frame = pytest.importorskip("pandas").DataFrame({"score": [1.0]})
     with pytest.raises(cr.DataError, match="must have a column 'label', got 'score'"):
         summarize(frame)
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    frame = pytest.importorskip("pandas").DataFrame([[1.0, 0, 1]], columns=["score", "x", "x"])
+    fitted = cr.Platt().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
+    for read in (fitted.transform, summarize, as_interactions):
+        with pytest.raises(cr.DataError, match="must have columns of different names, got 'x' 2"):
+            read(frame)

@@ -40,7 +40,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
             yield partial
         return
     target = Path(os.path.realpath(target))
-    is_new = not target.parent.exists()
+    new = [folder for folder in target.parents if not folder.exists()]
     target.parent.mkdir(parents=True, exist_ok=True)
     _delete_abandoned(target)
     partial = _create_partial(target)
@@ -52,9 +52,9 @@ def atomic_path(target: Path) -> Iterator[Path]:
         _replace(partial, target)
     except BaseException:
         partial.unlink(missing_ok=True)
-        if is_new:
-            with suppress(OSError):  # another file is in it by now
-                target.parent.rmdir()
+        with suppress(OSError):  # another file is in it by now
+            for folder in new:
+                folder.rmdir()
         raise
 
 

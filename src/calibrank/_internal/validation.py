@@ -55,6 +55,18 @@ def on_gpu(values: Any) -> bool:
     return is_tensor(values) and bool(values.is_cuda)
 
 
+def as_frame(values: Any) -> Any:
+    """A dataframe of any library as one of narwhals; None if it is no dataframe."""
+    import narwhals as nw  # noqa: PLC0415  (only frames need it)
+
+    try:
+        frame: Any = nw.from_native(values, pass_through=True)
+    except nw.exceptions.DuplicateError as error:
+        found = str(error).rpartition("- ")[2]
+        raise DataError("frame", "have columns of different names", found, "Rename one.") from None
+    return None if frame is values else frame
+
+
 def floats(name: str, values: Numbers) -> Floats:
     """Convert numbers of any shape to float32 or float64 (other types become float64).
 
@@ -64,9 +76,11 @@ def floats(name: str, values: Numbers) -> Floats:
     if type(values) is np.ndarray and values.dtype.char in "fd" and values.dtype.isnative:
         return values
     if is_tensor(values):
-        values = cast("Any", values).detach()
-        if on_gpu(values):
-            return cast("Floats", values)
+        tensor = cast("Any", values).detach()
+        if on_gpu(tensor):
+            return cast("Floats", tensor)
+        # NumPy has no such type.
+        values = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
     require_unmasked(name, values)
     try:
         array = np.asarray(values)

@@ -23,6 +23,12 @@ from calibrank.summary import Summary
 ROUNDING = 1e-12
 """Relative differences below this are rounding error."""
 
+# Of 98% of the distinct scores, in standard deviations. With less, a flat curve seems optimal.
+_LEAST_SPREAD = 1e-8
+_LEAST_SLOPE = 1e-3
+# Without the lowest and the highest, two or more remain.
+_FEWEST_SCORES = 4
+
 # Equally probable before the labels: with three quarters on 0, intervals of 1,000 labels hold 88%
 # of a truth of another family instead of 94%, and 96% instead of 98% of one of the same. This was
 # chosen on eight simulated truths, among them those of `benchmarks/claims.py`.
@@ -61,6 +67,7 @@ class StandardizedDesign:
         means = generators @ weights
         spreads = np.sqrt((generators - means[:, None]) ** 2 @ weights)[usable]
         means = means[usable]
+        _require_resolved(basis, summary, generators[usable], spreads)
 
         def standardized(raw: Floats) -> Floats:
             columns = (raw[usable] - means[:, None]) / spreads[:, None]
@@ -79,6 +86,23 @@ class StandardizedDesign:
         to_raw[0] = [1, *(-means / spreads)]
         to_raw[1 + np.flatnonzero(usable), 1 + np.arange(len(spreads))] = 1 / spreads
         return cls(columns, positive_sums, rises, to_raw)
+
+
+def _require_resolved(basis: Basis, summary: Summary, generators: Floats, spreads: Floats) -> None:
+    """Refuse outliers beside which, in standard units, all other scores are one: a flat fit."""
+    count = len(summary)
+    if count < _FEWEST_SCORES:
+        return
+    ends = max(count // 100, 1)
+    inner = [ends, count - 1 - ends]
+    rises = np.diff(generators[:, inner])[:, 0]
+    is_lost = rises < _LEAST_SPREAD * spreads
+    # What is saturated at the other scores is not lost there; one function alone may be.
+    varies = rises > _LEAST_SLOPE * np.diff(summary.scores[inner])
+    if is_lost.all() or (not basis.scale_free and (is_lost & varies).any()):
+        rule = "not have outliers beside which all others look equal"
+        found = f"{summary.low:g} to {summary.high:g}"
+        raise FitError("scores", rule, found, "Drop such rows, or use Isotonic.")
 
 
 def _generators(basis: Basis, summary: Summary, scores: Floats) -> Floats:

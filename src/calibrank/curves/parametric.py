@@ -24,7 +24,6 @@ from calibrank.curves._logistic_fit import (
 )
 from calibrank.curves.calibrator import Calibrator, Desiderata
 from calibrank.curves.solver import Problem, solve
-from calibrank.errors import FitError
 from calibrank.maps import Curve, LogisticCurve, RescaleCurve
 from calibrank.maps.basis import Basis, Linear, Log, LogQuadratic, Quadratic, Softplus
 from calibrank.maps.training import SMALLEST_RISE, require_spread
@@ -33,9 +32,6 @@ from calibrank.summary import Summary
 from calibrank.terms import TermSpec
 
 _ONE_THREAD_FROM = 16_384
-
-# Of 98% of the distinct scores, in standard deviations. With less, a flat curve seems optimal.
-_LEAST_SPREAD = 1e-8
 
 
 class Parametric(Calibrator):
@@ -70,21 +66,11 @@ class Parametric(Calibrator):
     def _problem(self, summary: Summary) -> tuple[Problem, Floats, Floats]:
         """The problem in standard units, where to start, and the matrix to raw coefficients."""
         design = StandardizedDesign.of(self.basis, summary)
-        _require_resolved(design.columns[1:], summary)
         rate = float(summary.positive.sum() / summary.total.sum())
         # The intercept is unbounded; each generator gains at least SMALLEST_RISE over the range.
         bounds = np.concatenate([[-np.inf], SMALLEST_RISE / design.rises])
         problem = Problem(design.columns, summary.total, design.positive_sums, bounds, rate)
         return problem, np.concatenate([[logit(rate)], bounds[1:]]), design.to_raw
-
-
-def _require_resolved(columns: Floats, summary: Summary) -> None:
-    """Refuse outliers beside which, in standard units, all other scores are one: a flat fit."""
-    ends = columns.shape[1] // 100
-    if ends and np.max(columns[:, -1 - ends] - columns[:, ends]) < _LEAST_SPREAD:
-        rule = "not have outliers beside which all others look equal"
-        found = f"{summary.low:g} to {summary.high:g}"
-        raise FitError("scores", rule, found, "Drop such rows, or use Isotonic.")
 
 
 @dataclass(frozen=True, slots=True)

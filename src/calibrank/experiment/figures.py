@@ -28,6 +28,8 @@ Points = dict[str, list[tuple[float | str, float, float]]]
 def save_figures(protocol: Protocol, predictions: Mapping[str, pa.Table], folder: Path) -> None:
     """Write every figure of a protocol as PNG; `predictions`, by model, are of seed 0."""
     for name, figure in _figures(protocol, predictions):
+        if figure is None:  # no method or loss of the paper's figure
+            continue
         with atomic_path(folder / f"{name}.png") as partial:
             figure.savefig(partial, dpi=150, format="png")
 
@@ -46,7 +48,7 @@ def load_predictions(grid: Grid, spec: Spec) -> dict[str, pa.Table]:
 
 def _figures(
     protocol: Protocol, predictions: Mapping[str, pa.Table]
-) -> Iterator[tuple[str, Figure]]:
+) -> Iterator[tuple[str, Figure | None]]:
     if predictions:
         model = _SHOWN if _SHOWN in predictions else next(iter(predictions))
         yield "figure1", _reliability(predictions[model], f"{model} on {protocol.dataset}")
@@ -60,7 +62,7 @@ def _figures(
         yield "negatives", _negatives(protocol)
 
 
-def _reliability(predictions: pa.Table, where: str) -> Figure:
+def _reliability(predictions: pa.Table, where: str) -> Figure | None:
     """Figure 1, in the usual convention: a panel per method, a colour per loss."""
     panels: dict[str, dict[str, ReliabilityCurve]] = {}
     labels = predictions["label"].to_numpy()
@@ -70,10 +72,10 @@ def _reliability(predictions: pa.Table, where: str) -> Figure:
         if name in predictions.column_names:
             curve = reliability(predictions[name].to_numpy(), labels)
             panels.setdefault(fit.method, {})[_LOSS_NAMES[fit.loss]] = curve
-    return reliability_grid(panels, f"Reliability of {where}")
+    return reliability_grid(panels, f"Reliability of {where}") if panels else None
 
 
-def _functions(predictions: pa.Table, where: str) -> Figure:
+def _functions(predictions: pa.Table, where: str) -> Figure | None:
     """Figure 3: fitted functions of the score."""
     ordered = predictions.sort_by("score")
     names = [f"{method} ips" for method in ("Platt", "Gaussian", "Gamma")]
@@ -82,6 +84,8 @@ def _functions(predictions: pa.Table, where: str) -> Figure:
         for name in names
         if name in ordered.column_names
     }
+    if not curves:
+        return None
     title = f"Fitted functions, {where}, UERM"
     return fitted_functions(ordered["score"].to_numpy(), curves, title)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from calibrank.errors import DataError
 from calibrank.experiment.results import RANKING, Fit, Protocol, Spread
 
 PARAMETRIC = ("Platt", "Beta", "Gaussian", "Gamma")
@@ -88,17 +89,20 @@ class Published:
     def beside(cls, folder: Path) -> Published:
         """Read `published.csv` of a folder of specs or of the one above, and `reasons.csv`.
 
-        An empty column of a reason matches everything.
+        Specs of one's own need neither. An empty column of a reason matches everything.
         """
         file = folder / "published.csv"
-        rows = _read_csv(file if file.is_file() else folder.parent / "published.csv")
+        file = file if file.is_file() else folder.parent / file.name
         values: dict[tuple[str, ...], PublishedNumber] = {}
-        for row in rows:
+        for row in _read_csv(file):
             named: dict[str, Any] = {key: _OUR_NAMES.get(text, text) for key, text in row.items()}
-            number = PublishedNumber(**{**named, "value": float(row["value"])})
+            try:
+                number = PublishedNumber(**{**named, "value": float(row["value"])})
+            except (KeyError, TypeError, ValueError):
+                rule = f"have the columns {', '.join(PublishedNumber._fields)}"
+                raise DataError(file, rule, f"a row {row}", "Correct it, or delete it.") from None
             values[number[1:6]] = number
-        reasons = folder / "reasons.csv"
-        return cls(values, _read_csv(reasons) if reasons.is_file() else [])
+        return cls(values, _read_csv(folder / "reasons.csv"))
 
     def find(self, metric: str, method: str, loss: str, dataset: str, model: str) -> float | None:
         """A published number, or None if the paper does not report it."""
@@ -127,6 +131,8 @@ class Published:
 
 
 def _read_csv(file: Path) -> list[dict[str, str]]:
+    if not file.is_file():
+        return []
     with file.open(newline="", encoding="utf-8") as lines:
         return list(csv.DictReader(lines))
 

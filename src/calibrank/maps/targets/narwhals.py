@@ -9,7 +9,7 @@ import narwhals as nw
 
 from calibrank._internal.arguments import listed, text
 from calibrank._internal.segment_keys import Key, number_nodes
-from calibrank._internal.validation import LARGEST_SCORE, Floats
+from calibrank._internal.validation import LARGEST_SCORE, Floats, as_frame
 from calibrank.errors import DataError
 from calibrank.maps.level import LevelTerm
 from calibrank.maps.score_shift import ScoreComparison
@@ -129,8 +129,8 @@ def _level(name: str, kind: nw.dtypes.DType) -> nw.Expr:
 
 def transform(fitted: CalibrationMap, frame: Any, score: str, to: str) -> Any:
     """The frame with a column of probabilities, which stays an expression if the frame is lazy."""
-    wrapped: Any = nw.from_native(frame, pass_through=True)
-    if wrapped is frame:
+    wrapped = as_frame(frame)
+    if wrapped is None:
         raise DataError(
             "frame",
             "be a dataframe of pandas, polars, pyarrow, duckdb or another library that narwhals "
