@@ -70,7 +70,7 @@ def test_labels_of_a_table_anchor_as_in_python(
     rows = arrays(random)
     expected = cr.anchor(cr.load(saved), rows["score"], rows["label"])
     assert found.predict(rows["score"]) == pytest.approx(expected.predict(rows["score"]), abs=1e-9)
-    rate = f"{100 * expected.record.anchoring.rate:.3g}%"
+    rate = f"{expected.record.anchoring.rate:.1%}"
     assert text.startswith(
         f"Probabilities that a pair is liked. Base-rate source: random labels. {rate} of all pairs"
     )
@@ -266,3 +266,15 @@ def test_popularity_and_activity_are_terms_if_the_table_has_them(
     assert found.predict(*asked) == pytest.approx(expected.predict(*asked), rel=1e-12)
     named, _, _ = anchored(call, tmp_path, saved, table, "--feature", "price")
     assert named.columns == ("price",)
+
+
+def test_labels_of_other_pairs_than_those_of_the_fit_are_pointed_out(
+    call: Call, tmp_path: Path, saved: Path, random: Path
+) -> None:
+    table = arrays(random)
+    shifted = tmp_path / "shifted.parquet"
+    pq.write_table(pa.table({"score": table["score"] + 1.5, "label": table["label"]}), shifted)
+    _, _, said = anchored(call, tmp_path, saved, shifted)
+    assert "have other scores than those of the fit (Kolmogorov-Smirnov distance 0." in said
+    for arguments in ([saved, random], [saved, shifted, "--population", shifted]):
+        assert "other scores" not in anchored(call, tmp_path, *arguments)[2]

@@ -63,9 +63,14 @@ def test_one_class_or_constant_scores_are_rejected(member: cr.Calibrator) -> Non
 def test_a_fit_without_finite_optimum_names_a_remedy() -> None:
     with pytest.raises(
         cr.FitError,
-        match=r"no finite best fit.*declare it: log='impressions'.*Raise the propensity clip",
+        match=r"no finite best fit.*any finite slope\. Calibrate on more rows, with more positives "
+        r"and negatives\.$",
     ):
         cr.Gaussian().fit([1, 2, 3, 4], [0, 0, 1, 1])
+    with pytest.raises(
+        cr.FitError, match=r"declare it: log='impressions'.*raise the propensity clip"
+    ):
+        cr.Gaussian().fit([1, 2, 3, 4], cr.ips([0, 0, 1, 1], [0.9] * 4))
     with pytest.raises(cr.FitError, match="which would mean a rate above 1"):
         cr.Platt().fit([1, 2, 3, 4], cr.ips([0, 1, 0, 1], [0.1] * 4))
 

@@ -188,9 +188,8 @@ def test_tables_without_a_fit_are_still_diagnosed(tmp_path, world, change, expec
 
 def test_the_range_of_base_rates_is_worded_with_its_assumption(tmp_path, world):
     words = _messages(_diagnose(tmp_path, _table(world), "--item", "item"))
-    assert "if exposure depends only on item popularity, or exposure deviates from that" in words
-    assert "because of users and preference, it may still be as high as" in words
-    assert "This log cannot tell how much higher it is" in words
+    assert "This log cannot tell how many more: up to 100.00% if exposure depends only on" in words
+    assert "item popularity, give or take a factor of 10 for users and preference. 300" in words
     assert "300 labels of randomly shown pairs would determine it to within 6 percentage" in words
     assert "compatible" not in words
     words = _messages(_diagnose(tmp_path, _table(world), "--propensity", "propensity"))

@@ -225,9 +225,17 @@ def test_every_method_and_log_fits_as_the_library_does(
 def test_the_caveat_comes_first(call: Call, folder: Path, tmp_path: Path) -> None:
     fit = ["fit", folder / "log.parquet", "-o", tmp_path / "map.json"]
     _, text, _ = call(*fit, "--item", "item_id")
-    assert text.startswith("Probabilities that a pair is liked, at a level that is not known.")
+    assert text.startswith("Probabilities that a pair is liked, at a level that is not known.\n")
+    # No interval that is narrow because it takes the level for granted.
+    assert "range: the level is not known" in text
+    assert "95% interval" not in text
+    middle = next(line for line in text.splitlines() if line.startswith("median"))
+    low, high = cr.load(tmp_path / "map.json").band(float(middle.split()[1]))
+    ends = [float(each.rstrip("%")) / 100 for each in middle.split()[-3::2]]
+    assert ends == pytest.approx([low, high], abs=0.01)
     _, text, _ = call(*fit, "--log", "impressions")
-    assert text.startswith("Probabilities that a pair is liked. Base-rate source: assumed. The lab")
+    assert text.startswith("Probabilities that a pair is liked.\nBase-rate source: assumed. The lab")
+    assert "95% interval" in text
 
 
 @pytest.mark.parametrize("method", ["auto", "isotonic", "histogram", "spline"])

@@ -47,6 +47,10 @@ def test_help_of_a_command_has_an_example_and_few_options(
     assert max(map(len, text.splitlines())) <= 80
     # Two screens of 50 lines.
     assert text.count("\n") <= 100
+    # Names of options and what they do are apart, and every value has a name of its own.
+    for option in COMMANDS[command].options:
+        assert re.search(rf"^  {re.escape(option.label)}(  |$)", text, flags=re.MULTILINE)
+        assert "TEXT" not in option.label
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if not COMMANDS[name].members])

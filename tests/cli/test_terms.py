@@ -129,14 +129,14 @@ def test_every_method_takes_terms(call: Call, tables: Path, tmp_path: Path, meth
 def test_terms_are_printed_as_rates(call: Call, tables: Path, tmp_path: Path) -> None:
     options = (*TERMS["all"][0], "--item", "item_id", "--method", "gaussian")
     _, text, _ = call("fit", tables / "log.parquet", *options, "-o", tmp_path / "map.json")
-    assert "where others have" in text
+    assert "instead of" in text
     assert "NL > 2" in text
     assert "with country, device, popularity, premium" in one_line(text)
     # The band is that of the curve.
     assert "Mean probability under alternative assumptions" in text
     assert cr.load(tmp_path / "map.json").record.sensitivity is not None
     _, text, _ = call("inspect", tmp_path / "map.json")
-    assert "where others have" in text
+    assert "instead of" in text
 
 
 def as_dictionaries(table: pa.Table) -> pa.Table:

@@ -222,9 +222,18 @@ def test_the_base_rate_is_described_by_its_source() -> None:
         "these random labels."
     )
     assert "Moved to a base rate of 11.00% that is known" in known.base_rate_description
-    assert "impressions and the policy that chose them" in impressions.base_rate_description
+    assert "The base rate is that of the impressions" in impressions.base_rate_description
     assert "treated as unbiased" in RECORD.base_rate_description
     assert "The log does not identify the base rate" in ips.base_rate_description
+    # One number of decimals in a sentence.
+    rates = {"rate": 0.174, "rate_range": (0.136, 0.22), "start_rate": 0.0396}
+    with_rates = replace(anchored, anchoring=replace(anchoring, **rates))
+    said = "17.4% of all pairs are liked (95% interval 13.6 to 22.0%); the log said 4.0%. Anchored"
+    assert with_rates.base_rate_description.startswith(said)
+    rare = replace(anchoring, rate=0.012, rate_range=(0.0035, 0.021), start_rate=0.5)
+    assert "1.20% of all pairs are liked (95% interval 0.35 to 2.10%); the log said 50.00%" in (
+        replace(anchored, anchoring=rare).base_rate_description
+    )
     sources = [anchored, known, impressions, RECORD, ips]
     assert [record.is_base_rate_known for record in sources] == [True, True, True, True, False]
 

@@ -1,5 +1,6 @@
 """Every row is checked against the column rules; invalid rows raise an error or are counted."""
 
+import re
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -86,7 +87,7 @@ def test_an_error_names_file_row_value_and_remedy() -> None:
 
 
 def test_integer_labels_are_ratings_and_not_to_be_skipped() -> None:
-    message = r"row 1: y must be 0 or 1, got 5\. Turn ratings into likes first"
+    message = r"row 1: y must be 0 or 1, got 5\. Declare what is liked, for example"
     with pytest.raises(cr.DataError, match=message):
         Rules(skip=False).valid_rows(batch(y=[1, 5]), {"label": "y"})
     with pytest.raises(cr.DataError, match=r"got 0\.5\. Fix the table"):
@@ -97,8 +98,8 @@ def test_integer_labels_are_ratings_and_not_to_be_skipped() -> None:
     ("labels", "message"),
     [
         ([1, None, 0], r"got nan\. This label is missing\. Fix the table\. Or leave"),
-        ([1.0, 4.5], r"got 4\.5\. Turn ratings into likes first"),
-        ([1, 3, 87], r"got 3\. Turn ratings into likes first"),
+        ([1.0, 4.5], r"got 4\.5\. Declare what is liked"),
+        ([1, 3, 87], r"got 3\. Declare what is liked"),
     ],
 )
 def test_labels_that_are_something_else_are_named(labels: list[float], message: str) -> None:
@@ -154,3 +155,11 @@ def test_ids_that_a_model_does_not_know_are_invalid() -> None:
     with pytest.raises(cr.DataError, match=message):
         Rules(skip=False).known_rows(rows, "u", index, some)
     assert Rules(skip=False).known_rows(batch(u=["bob"]), "u", index, None) is None
+
+
+def test_a_column_of_text_is_offered_a_rule_where_it_is_the_label() -> None:
+    remedy = "Correct it, or declare what is liked, such as label='y == \"yes\"'."
+    with pytest.raises(cr.DataError, match=re.escape(remedy)):
+        Rules(skip=False).valid_rows(batch(y=["no", "yes"]), {"label": "y"})
+    with pytest.raises(cr.DataError, match="Convert it, or name another column"):
+        Rules(skip=False).valid_rows(batch(y=["no", "yes"]), {"score": "y"})

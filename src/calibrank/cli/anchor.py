@@ -19,6 +19,7 @@ from calibrank.cli.rendering import print_base_rate, print_probabilities, print_
 from calibrank.errors import DataError
 from calibrank.evidence import naive
 from calibrank.maps import CalibrationMap, load
+from calibrank.maps.score_shift import ScoreComparison
 from calibrank.search import anchor_judged, read_run
 from calibrank.tabular.aggregate import read_features
 from calibrank.tabular.columns import Columns
@@ -87,6 +88,8 @@ def _anchored(known: CalibrationMap, given: Given) -> CalibrationMap:
     if not rows.evidence.positive.any():
         count = len(rows.scores)
         console.say(f"{table.name}: all {count:,} labels are 0. Check that the label is right.")
+    if given.propensity is None and given.population is None:
+        _warn_of_other_pairs(known, rows.scores)
     chances: Any = rows.features.get(given.propensity or "")
     pairs: Any = None if given.population is None else _population(given, known, given.rank)
     return anchor_map(
@@ -99,6 +102,18 @@ def _anchored(known: CalibrationMap, given: Given) -> CalibrationMap:
         population=pairs,
         terms=terms,
     )
+
+
+def _warn_of_other_pairs(known: CalibrationMap, scores: Floats) -> None:
+    """Rates are stated for pairs like those of the fit, which the labels may not be of."""
+    comparison = ScoreComparison(known.record)
+    comparison.add(scores)
+    if comparison.is_shifted:
+        console.warn(
+            "The labelled pairs have other scores than those of the fit (Kolmogorov-Smirnov "
+            f"distance {comparison.distance:.2f}). The rate below is that of pairs like those of "
+            "the fit. For other pairs, name a table of them with --population."
+        )
 
 
 def _transferred(fitted: CalibrationMap, scores: Floats) -> CalibrationMap:

@@ -36,7 +36,7 @@ def calibrank() -> None:
         whole(1, 10_000),
     ),
     *(options.USER, options.ITEM, options.LABEL, options.LOG),
-    Option("--time", "Time column."),
+    column("--time", "When each interaction was, for --split time."),
     Option("--dim", "Length of the embedding vectors. Default: the paper's.", whole(1, 4096)),
     *(options.EPOCHS, options.SEED, options.DEVICE, options.JSON),
 )
@@ -114,11 +114,13 @@ def fit() -> None:
     *within(
         "Labels to trust",
         Option(
-            "--run",
-            "Instead of TABLE: the run of a search system. With --qrels; without, the run of a "
-            "model that replaced the map's.",
+            "--run FILE",
+            "Instead of TABLE: the run of a search system, with --qrels. Without --qrels: the run "
+            "of a model that replaced the map's.",
         ),
-        Option("--qrels", "Judgements of the run to trust more than the map's, such as people's."),
+        Option(
+            "--qrels FILE", "Judgements of that run to trust more than the map's, such as people's."
+        ),
         Option("--base-rate RATE", "The fraction of all pairs that are liked, if known.", RATE),
         Option(
             "--base-rate-range LOW HIGH",
@@ -129,13 +131,15 @@ def fit() -> None:
     ),
     options.RELEVANT,
     Option(
-        "--population",
-        "Pairs that probabilities are wanted for, with scores and the map's columns. Default: like "
-        "those of the fit. Without labels: scores of a model that replaced the map's.",
+        "--population TABLE",
+        "Pairs that you want probabilities for, with their scores and the map's columns. Default: "
+        "like those of the fit. Without labels: scores of a model that replaced the map's.",
         panel=ROWS,
     ),
     *(options.TERM_SEGMENT, options.TERM_FEATURE),
-    column("--rank", "Position in the user's list: the first five get their own curve.", "", MODEL),
+    column(
+        "--rank", "Ranks in the user's list, from 1: the first five get their own curve.", "", MODEL
+    ),
     replace(options.MAP_OUT, default=Path("anchored.json")),
     options.JSON,
     rules=[
@@ -270,10 +274,12 @@ def report() -> None:
 
 
 @command(
-    Option("STORE", "Folder of days, or an address such as s3://bucket/days.", default=REQUIRED),
+    Option("STORE", "Folder that keeps the days. It is created if need be.", default=REQUIRED),
     replace(options.MAP_OPTION, help="The map that is deployed.", default=REQUIRED),
-    Option("--add", "Table of one day to add first. Rows without a label count for the scores."),
-    Option("--date", "With --add: the date of all its rows, such as 2026-01-31."),
+    Option(
+        "--add TABLE", "Table of one day to add first. Rows without a label count for the scores."
+    ),
+    Option("--date DATE", "With --add: the date of all its rows, such as 2026-01-31."),
     Option("--out -o", "Where to write an HTML page with the time series.", path),
     Option("--refit", "Where to save a new map, fitted to the labels of the window.", path),
     Option("--window", "Days that estimates and the refit look back.", whole(1, 100_000), 28),
@@ -301,7 +307,7 @@ def monitor() -> None:
     Option("--to", "What to convert the map to.", one_of(*options.EXPORTERS), REQUIRED),
     Option("--dialect", "SQL dialect, for sql.", one_of(*options.DIALECTS)),
     Option(
-        "--score",
+        "--score NAME",
         "Name of the score column, for sql (default: score), or the expression of the score, for "
         "vespa (default: firstPhase) and painless (default: _score).",
     ),

@@ -187,10 +187,11 @@ def _print(fitted: CalibrationMap, saved: CalibrationMap, summary: Summary) -> N
     """Print the caveat first, then the map, the losses on its rows, and a misfit."""
     print_base_rate(saved.record)
     rate = summary.positive.sum() / summary.total.sum()
+    weighted = "" if summary.kind == "naive" else " after weighting"
     console.state(
         f"[bold]{console.shown(saved.method)}[/] fitted on {summary.rows:,} rows with "
         f"{summary.kind} evidence: scores {summary.low:.4g} to {summary.high:.4g}, mean label "
-        f"{rate:.2%} after weighting."
+        f"{rate:.2%}{weighted}."
     )
     if summary.kind == "impressions":
         console.state(f"Effective number of impressions: {summary.effective_rows:,.0f}.")

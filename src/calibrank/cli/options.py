@@ -49,8 +49,14 @@ def within(panel: str, *options: Option) -> tuple[Option, ...]:
 
 def column(flag: str, help: str, role: str = "", panel: str = COLUMNS) -> Option:
     """An option that names a column; one with a role is found by its usual names, too."""
-    usual = f" Default: the first of {', '.join(ALIASES[role])}." if role else ""
-    return Option(f"{flag} COLUMN", f"{help}{usual}", panel=panel)
+    return Option(f"{flag} COLUMN", f"{help}{_usual(role)}", panel=panel)
+
+
+def _usual(role: str) -> str:
+    """What help says of the names that a role is found by."""
+    names = ALIASES.get(role, ())
+    first = "the first of " if len(names) > 1 else ""
+    return f" Default: {first}{', '.join(names)}." if names else ""
 
 
 def columns(flag: str, help: str, panel: str = COLUMNS) -> Option:
@@ -68,15 +74,15 @@ MAP_OUT, TABLE_OUT, NEW_COLUMN, JSON = within(
     OUTPUT,
     Option("--out -o", "Where to save the map (JSON).", path, Path("map.json")),
     Option("--out -o", "Where to write: a file, or a folder for several files.", path, REQUIRED),
-    Option("--to", "Name of the new column.", str, "probability"),
+    Option("--to COLUMN", "Name of the new column.", str, "probability"),
     Option("--json", "Print one JSON object instead of text.", bool, default=False),
 )
 SCORE = column("--score", "The model's scores.", "score")
 LABEL = Option(
     "--label RULE",
     "What is liked: a column of 0 and 1, or a rule. Rules: 'rating >= 4', 'answer == \"yes\"', "
-    "'clicks / impressions' (counts), 'probability(judge)' (a judge's probabilities). Default: "
-    f"the first of {', '.join(ALIASES['label'])}.",
+    "'clicks / impressions' (counts), 'probability(judge)' (a judge's probabilities)."
+    f"{_usual('label')}",
     panel=COLUMNS,
 )
 USER = column("--user", "Users.", "user")

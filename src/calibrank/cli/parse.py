@@ -108,8 +108,10 @@ class Option:
 
     @property
     def values(self) -> list[str]:
-        """What help calls its values."""
-        return [word for word in self.flags.split() if word[0] not in "-."] or ["VALUE"]
+        """What help calls its values: as declared, or after what they are."""
+        usual = {Number: "NUMBER", OneOf: "NAME"}.get(type(self.kind), "TEXT")
+        usual = "PATH" if self.kind is path else usual
+        return [word for word in self.flags.split() if word[0] not in "-."] or [usual]
 
     @property
     def name(self) -> str:
@@ -318,8 +320,8 @@ def _rows(texts: dict[str, str]) -> list[str]:
     lines = []
     for label, text in texts.items():
         start = f"  {label:{indent - 2}}"
-        if len(start) > indent:
-            lines.append(start)
+        if len(label) > indent - 4:
+            lines.append(start.rstrip())
             start = " " * indent
         lines += _wrapped(text, start, " " * indent)
     return lines

@@ -39,7 +39,7 @@ def print_base_rate(record: FitRecord) -> None:
         meaning = f"[yellow]Probabilities that {subject}, at a level that is not known.[/]"
     source = f"Base-rate source: {record.base_rate_source}."
     explanation = console.shown(record.base_rate_description)
-    console.state(f"[bold]{meaning}[/] {source} {explanation}")
+    console.show(f"[bold]{meaning}[/]\n{source} {explanation}")
     # At a known rate there is a band, but no range of rates to tell of.
     if record.sensitivity is not None and record.sensitivity.alternatives:
         console.show(sensitivity_lines(record.sensitivity))
@@ -62,17 +62,24 @@ def sensitivity_lines(sensitivity: Sensitivity) -> str:
 
 
 def print_probabilities(fitted: CalibrationMap) -> None:
-    """Print the probabilities of a few quantiles of the scores, with their 95% intervals."""
+    """Print the probabilities of a few quantiles of the scores, with their 95% intervals.
+
+    Where the level is not known, these would mislead: the band of the log is printed instead.
+    """
     curve = fitted.without_terms()
     sketch = fitted.record.score_quantiles or fitted.curve.span
     scores = np.quantile(np.array(sketch), list(_SHOWN_LEVELS.values()))
     probabilities = curve.predict(scores)
-    interval = curve.sampling_interval(scores)
+    interval, heading = curve.sampling_interval(scores), "95% interval"
+    if not fitted.record.is_base_rate_known:
+        heading = "by chance alone: the level is not known"
+        if fitted.record.sensitivity is not None:
+            interval, heading = curve.band(scores), "range: the level is not known"
     rows = []
     columns = zip(_SHOWN_LEVELS, scores, probabilities, interval.low, interval.high, strict=True)
     for name, score, probability, low, high in columns:
         rows.append([name, f"{score:.4g}", f"{probability:.2%}", f"{low:.2%} to {high:.2%}"])
-    headings = ("scores", "score", "probability", "95% interval")
+    headings = ("scores", "score", "probability", heading)
     console.print_table(headings, rows, box=None, pad_edge=False)
 
 
@@ -113,7 +120,7 @@ def print_terms(fitted: CalibrationMap) -> None:
             text = f"a curve of its own for the first {term.n} positions, by {term.column}."
             console.state(f"[bold]Top of the list:[/] {console.shown(text)}")
     if rows:
-        headings = ("column", "value", f"where others have {expit(middle):.1%}", "rows")
+        headings = ("column", "value", f"instead of {expit(middle):.1%}", "rows")
         console.print_table(headings, rows)
 
 

@@ -54,7 +54,7 @@ def search_fit() -> None:
         OUTPUT,
     ),
     Option("--threshold", "Write only documents with at least this probability.", PROBABILITY),
-    Option("--qrels", "Judgements of RUN, to check that its level is the map's.", panel=ROWS),
+    Option("--qrels FILE", "Judgements of RUN, to check that its level is the map's.", panel=ROWS),
     *(_TOP_K, options.JSON),
 )
 def search_apply() -> None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from calibrank._internal.validation import Floats
 from calibrank.curves.solver import Problem, Solution
-from calibrank.errors import DataError, FitError, FlatMapWarning, Setting
+from calibrank.errors import DataError, FitError, FlatMapWarning, Remedy, Setting
 from calibrank.maps import LogisticCurve
 from calibrank.maps.basis import Basis
 from calibrank.maps.logistic import Deviation
@@ -214,17 +214,20 @@ def no_optimum(summary: Summary, where: str) -> FitError:
     """The error that no finite optimum exists; `where` says where the positive mass lies."""
     positive = summary.positive.sum()
     total = summary.total.sum()
+    remedies: list[Remedy] = ["Calibrate on more rows, with more positives and negatives."]
+    if summary.kind != "naive":
+        remedies.append("Or raise the propensity clip.")
+    if summary.kind not in ("naive", "impressions"):
+        declare = ("If every row was shown, declare it: ", Setting("log", "impressions"), ".")
+        kept = ("If negatives were sampled, give the share kept: ", Setting("negatives_kept"), ".")
+        remedies = [declare, *remedies, kept]
     return FitError(
         "no finite best fit exists",
         got=(
             f"positive mass {positive:.6g} of {total:.6g} in {summary.rows:,} rows, which lies "
             f"{where}"
         ),
-        remedy=[
-            ("If every row was shown, declare it: ", Setting("log", "impressions"), "."),
-            "Raise the propensity clip, or calibrate on more rows or more negatives.",
-            ("If negatives were sampled, give the share kept: ", Setting("negatives_kept"), "."),
-        ],
+        remedy=remedies,
     )
 
 

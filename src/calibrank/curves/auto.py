@@ -37,7 +37,7 @@ _MOST_BINS = 8192
 # Log odds are clipped there, so that one row cannot make the mean infinite (as in `LogLoss`).
 _MOST_LOG_ODDS = -float(logit(1e-12))
 
-_REMEDY = "Use more rows, fewer folds, or a fixed method such as Gaussian()."
+_REMEDY = "Use more rows, fewer folds, or a fixed method such as Platt()."
 
 _CANDIDATES = (Platt(), Gaussian(), Beta(), Gamma(), Spline(), Isotonic())
 
@@ -144,7 +144,7 @@ class Auto(Calibrator):
             "Auto",
             "be fitted on folds",
             "one summary, whose rows cannot be divided",
-            "Use fit on rows, or a fixed method such as Gaussian().",
+            "Use fit on rows, or a fixed method such as Platt().",
         )
 
     def _fit(self, summary: Summary) -> tuple[Curve, dict[str, Any]]:
@@ -187,7 +187,7 @@ def _require_losses(losses: dict[str, HeldOutLosses], candidates: tuple[Calibrat
             "the log loss",
             "be 0 or more to select by",
             f"{lowest:.4f}: the mean weighted label exceeds 1 for some scores",
-            "Raise the propensity clip, or use a fixed method such as Gaussian().",
+            "Raise the propensity clip, or use a fixed method such as Platt().",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,19 +21,15 @@ _ASSUMED = {
         "The labels were treated as unbiased: this is right only if pairs were shown at random."
     ),
     "impressions": (
-        "The base rate comes from impressions and the policy that chose them: "
-        "it is right if every pair could be shown, if users looked at all that they were shown "
-        "(of ranked lists, declare their positions), and if they did not choose what they saw "
-        "by what they like. Labels of about 100 randomly shown pairs would test it "
-        "(calibrank anchor)."
+        "The base rate is that of the impressions. It is right if every pair could be shown, and "
+        "if users looked at all that they were shown and did not choose it by what they like. "
+        "Labels of about 100 randomly shown pairs would test it (calibrank anchor)."
     ),
 }
 _NOT_IDENTIFIED = (
-    "The log does not identify the base rate: propensities give the relative exposure of "
-    "items, and the number of negatives sets the base rate. "
-    "Labels of a few hundred randomly shown pairs, or a known rate, would determine it "
-    "(calibrank anchor). Intervals treat propensities as known: those of propensities that "
-    "were estimated from these positives are too narrow."
+    "The log does not identify the base rate: propensities are relative, and the number of "
+    "negatives sets the level. Labels of a few hundred randomly shown pairs, or a known rate, "
+    "would determine it (calibrank anchor)."
 )
 
 
@@ -293,17 +290,15 @@ class FitRecord:
         # Older versions saved none of them.
         if rate is None or ends is None or before is None:
             return f"{labels}: the base rate comes from these random labels."
-        interval = f"95% interval {100 * ends[0]:.3g} to {_percent(ends[1])}"
-        now = f"{_percent(rate)} of all {subject} ({interval})"
-        return f"{now}; {start} said {_percent(before)}. {labels}."
+        # As many decimals as give the lowest one two digits: 7.4 to 13.3%, 0.35 to 2.10%.
+        places = max(1, 1 - math.floor(math.log10(max(100 * ends[0], 1e-6))))
+        low, high, now, then = [f"{100 * each:.{places}f}" for each in (*ends, rate, before)]
+        interval = f"95% interval {low} to {high}%"
+        return f"{now}% of all {subject} ({interval}); {start} said {then}%. {labels}."
 
 
 def _names(sources: tuple[JudgementSource, ...]) -> str:
     return " and ".join([f"{source.name} ({source.rule})" for source in sources])
-
-
-def _percent(rate: float) -> str:
-    return f"{100 * rate:.3g}%"
 
 
 def require_rate_range(ends: Any) -> tuple[float, float]:

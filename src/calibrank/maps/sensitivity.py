@@ -97,10 +97,7 @@ class Sensitivity:
             return ""
         condition, factor = ASSUMPTIONS[self.assumption], self.exposure_factor
         if factor != 1:
-            condition += (
-                f", or exposure deviates from that by a factor of at most {factor:g} "
-                "because of users and preference"
-            )
+            condition += f", give or take a factor of {factor:g} for users and preference"
         if self.assumption == "logged propensities" or self.is_informative:
             return (
                 f"If {condition}, the base rate lies between {low} and {high}. "
@@ -108,9 +105,8 @@ class Sensitivity:
             )
         margin = _margin(min(self.high_rate, 0.5), _LABELS)
         return (
-            f"If the rows and weights stand for all pairs, the base rate is at least {low}. "
-            "This log cannot tell how much higher it is: "
-            f"if {condition}, it may still be as high as {high}. "
+            f"If the rows and weights stand for all pairs, at least {low} are liked. "
+            f"This log cannot tell how many more: up to {high} if {condition}. "
             f"{_LABELS} labels of randomly shown pairs would determine it to within "
             f"{100 * margin:.0f} percentage points."
         )

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from calibrank._internal.rules import COLUMN_RULES, ColumnRule, remedy_for
+from calibrank._internal.rules import COLUMN_RULES, ColumnRule
 from calibrank.errors import DataError, Remedy, Setting
 from calibrank.tables import Index
 from calibrank.tabular.arrow import names_like, names_of, to_arrow
@@ -81,7 +81,13 @@ class Rules:
 
     def _check_numbers(self, batch: Batch, role: str, name: str) -> Mask | None:
         rule = COLUMN_RULES[role]
-        values = batch.numbers(name)
+        try:
+            values = batch.numbers(name)
+        except DataError as error:
+            if role == "label":
+                answer = Setting("label", f'{name} == "yes"')
+                error.remedies = [("Correct it, or declare what is liked, such as ", answer, ".")]
+            raise
         if _range_is_valid(rule, values):
             return None
         valid: Mask = rule.holds(values)
@@ -144,9 +150,7 @@ def _remedy(role: str, name: str, values: npt.NDArray[Any], value: float) -> lis
         return ["This label is missing.", *_SKIP]
     declaration = declaration_for(name, values)
     # No label but a missing one is offered to be skipped: `_require_labels` would refuse it.
-    if values.dtype.kind in "iu" or value > 1:
-        return [remedy_for(role, value), *declaration]
-    return [_FIX, *declaration]
+    return declaration if values.dtype.kind in "iu" or value > 1 else [_FIX, *declaration]
 
 
 def _range_is_valid(rule: ColumnRule, values: npt.NDArray[Any]) -> bool:
