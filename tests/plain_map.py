@@ -42,7 +42,7 @@ def level(fields):
     changes = dict(zip(map(tuple, fields["keys"]), numbers, strict=True))
 
     def added(z, row):
-        key = tuple(row[name] for name in fields["columns"])
+        key = tuple(str(row[name]) for name in fields["columns"])
         while key and key not in changes:
             key = key[:-1]
         intercept, slope = changes.get(key, (fields["typical"], 1.0))

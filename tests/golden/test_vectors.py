@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+import calibrank as cr
 from calibrank.maps.format import parse
 from tests.golden.vectors import VECTORS, documents, version_1
 
@@ -24,6 +25,15 @@ def test_maps_of_version_1_predict_what_they_did(document: dict) -> None:
     expected = [each["probability"] for each in vectors]
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
     assert parse("version 2", fitted.to_json()) == fitted
+
+
+def test_a_map_of_version_1_has_no_recipe_after_anchoring() -> None:
+    """The name of its method, with a segment, is none."""
+    (document,) = [each["map"] for each in version_1() if each["map"]["kind"] == "grouped"]
+    fitted = parse("version 1", json.dumps(document))
+    columns = {name: ["NL", "DE"] * 9 for name in fitted.columns}
+    anchored = cr.anchor(fitted, [0.0, 1.0] * 9, [0, 1, 1] * 6, columns)
+    assert anchored.record.recipe is None
 
 
 def test_the_documented_vectors_are_those_of_this_version() -> None:

@@ -8,6 +8,7 @@ saved document; a pair that cannot be made must be one of the table `REFUSED`.
 import json
 import sqlite3
 import warnings
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -17,6 +18,7 @@ import calibrank as cr
 from calibrank.composition import REFUSED, refusal
 from calibrank.errors import CalibrankWarning
 from calibrank.export import to_json, to_onnx, to_sql, to_torch
+from tests import engines, table_engines
 from tests.members import CALIBRATORS
 from tests.plain_map import reader
 
@@ -28,8 +30,10 @@ CITY = np.char.add(np.char.add(COUNTRY, "/"), RNG.integers(0, 3, ROWS).astype(st
 PRICE = RNG.lognormal(1, 1, ROWS)
 AGE = RNG.integers(18, 80, ROWS).astype(float)
 RANK = np.arange(ROWS) % 30 + 1.0
-COLUMNS = {"country": COUNTRY, "city": CITY, "price": PRICE, "age": AGE, "rank": RANK}
-TRUTH = 1 / (1 + np.exp(1.5 - SCORES - (COUNTRY == "NL") + 0.3 * np.log(PRICE)))
+SHOP = RNG.integers(1, 4, ROWS)
+COLUMNS = {"country": COUNTRY, "city": CITY, "price": PRICE, "age": AGE, "rank": RANK, "shop": SHOP}
+SLOPE = np.where(SHOP == 1, 0.4, 1.0)
+TRUTH = 1 / (1 + np.exp(1.5 - SLOPE * SCORES - (COUNTRY == "NL") + 0.3 * np.log(PRICE)))
 LABELS = (RNG.random(ROWS) < TRUTH).astype(float)
 PROPENSITY = RNG.uniform(0.5, 1, ROWS)
 SEEN = LABELS * (RNG.random(ROWS) < PROPENSITY)
@@ -44,6 +48,7 @@ TERMS = {
     "two levels + two smooth": (
         cr.Level("country", "city"),
         cr.Smooth("price"),
+        cr.Level("shop"),
         cr.Smooth("age", knots=2),
     ),
 }
@@ -127,6 +132,7 @@ AT = {
     "price": np.concatenate([PRICE[PLACES], [-1.0, 5.0, 1e6]]),
     "age": np.concatenate([AGE[PLACES], [0.0, 50.0, 1e6]]),
     "rank": np.concatenate([RANK[PLACES], [1.0, 5.0, 6.0]]),
+    "shop": np.concatenate([SHOP[PLACES], [1, 2, 9]]),
 }
 
 
@@ -194,9 +200,10 @@ def sqlite_has_functions():
 
 def by_sqlite(fitted, at=AT):
     connection = sqlite3.connect(":memory:")
-    connection.execute("CREATE TABLE rows (score, country, city, price, age, rank)")
+    connection.execute(f"CREATE TABLE rows ({', '.join(at)})")
     values = zip(*[values.tolist() for values in at.values()], strict=True)
-    connection.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?)", list(values))
+    places = ", ".join("?" * len(at))
+    connection.executemany(f"INSERT INTO rows VALUES ({places})", list(values))  # noqa: S608  (our own)
     sql = to_sql(fitted, "sqlite")
     query = f"SELECT {sql} FROM rows ORDER BY rowid"  # noqa: S608  (our own)
     found = connection.execute(query).fetchall()
@@ -279,7 +286,39 @@ def test_every_pair_agrees_with_the_saved_document_or_is_refused(cell) -> None:
                 consumer(fitted), truth, rtol=1e-7, atol=1e-10, err_msg=f"{cell}: {name}"
             )
     assert ((low <= truth + 1e-12) & (truth - 1e-12 <= high)).all()
+    turned = replace(fitted, terms=fitted.terms[::-1])
+    np.testing.assert_allclose(turned.sampling_interval(AT["score"], AT), [low, high], rtol=1e-9)
     require_columns(fitted)
+
+
+# Each kind of term, with the curves that it is added to.
+SERVED = [
+    *product([GAUSSIAN], TERMS, ["ips"], ["random labels at the top"]),
+    (cr.Isotonic(), "level + smooth", "naive", "assumed"),
+    (GAUSSIAN, "two levels + two smooth", "naive", "assumed"),
+]
+KINDS = {name: "text" if name in ("country", "city") else "double" for name in AT}
+TABLE_ROWS = list(zip(*[values.tolist() for values in AT.values()], strict=True))
+
+
+def test_spark_agrees_with_the_saved_document() -> None:
+    pytest.importorskip("pyspark")
+    # A plan of 200 knots takes seconds, so that only one map of those is planned.
+    check_served(SERVED[-3:], table_engines.spark_columns)
+    check_served(SERVED[-2:], table_engines.spark_sql)
+
+
+def test_postgresql_agrees_with_the_saved_document() -> None:
+    with engines.short_folder() as folder, engines.postgresql_server(folder) as server:
+        check_served(SERVED, table_engines.postgresql(server))
+
+
+def check_served(cells, engine: table_engines.TableEngine) -> None:
+    """An engine that is slow to start gives the probabilities of the independent reader."""
+    for cell in cells:
+        fitted = made(*cell)
+        found = engine(fitted, KINDS, TABLE_ROWS)
+        np.testing.assert_allclose(found, expected(fitted), rtol=1e-9, err_msg=f"{cell}")
 
 
 def require_columns(fitted) -> None:

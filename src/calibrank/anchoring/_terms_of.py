@@ -90,7 +90,7 @@ def anchored_terms(
             term = fit_position(spec, anchored.piecewise, scores, evidence, columns, population)
             result = replace(result, terms=(*result.terms, term))
     record = anchored.start.record
-    recipe = " + ".join([record.recipe or record.method, *map(repr, terms)])
+    recipe = record.recipe and " + ".join([record.recipe, *map(repr, terms)])
     name = named(record.method, terms)
     return replace(result, record=replace(result.record, method=name, recipe=recipe))
 

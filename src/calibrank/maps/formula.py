@@ -138,13 +138,18 @@ class Formula:
         curve = self._curve_log_odds(scores)
         below, above = self.curve.margins(scores, level)
         pairs = list(zip(self.terms, inputs, strict=True))
-        # As in the formula: what replaces the curve is multiplied by slopes as well.
-        for term, x in sorted(pairs, key=lambda pair: not pair[0].replaces_curve):
-            factor = 1 + term.curve_change(x)
-            down, up = term.margins(scores, curve, x, level)
-            below, above = np.hypot(factor * below, down), np.hypot(factor * above, up)
+        for term, x in pairs:
             if term.replaces_curve:
+                kept, (down, up) = 1 + term.curve_change(x), term.margins(scores, curve, x, level)
+                below, above = np.hypot(kept * below, down), np.hypot(kept * above, up)
                 curve = term.on(NumpyTarget(), scores, curve, x)
+        pairs = [(term, x) for term, x in pairs if not term.replaces_curve]
+        # Slopes of several terms add up, and multiply the error of the curve alone.
+        factor = 1 + sum(term.curve_change(x) for term, x in pairs)
+        below, above = factor * below, factor * above
+        for term, x in pairs:
+            down, up = term.margins(scores, curve, x, level)
+            below, above = np.hypot(below, down), np.hypot(above, up)
         return expit(middle - below), expit(middle + above)
 
 
