@@ -9,7 +9,7 @@ import numpy as np
 
 from calibrank._internal.logit import logit
 from calibrank._internal.validation import Floats
-from calibrank.maps import CalibrationMap, FitRecord
+from calibrank.maps import CalibrationMap
 from calibrank.metrics import Estimate
 from calibrank.metrics.clustered_bootstrap import Clusters, Codes
 from calibrank.metrics.pooled import Misfit
@@ -24,6 +24,11 @@ PREFERRED = 0.3
 _WINDOW = 0.25
 _MINIMUM_ROWS = 200
 """With fewer rows no rate is stated, and no bin named: its interval is wider than most errors."""
+
+OWN_ROWS = (
+    "The map was probably fitted on these rows: as many, with the same lowest and highest score. "
+    "On its own rows it looks better than it is."
+)
 
 # Counts are stated per 100 items, or per more where both ends would round to the same number.
 _OUT_OF = (100, 1000, 10_000)
@@ -113,11 +118,10 @@ def describe_source(fitted: CalibrationMap) -> dict[str, Any]:
 def limitations(rows: ReportRows, fitted: CalibrationMap) -> list[str]:
     """List what this report cannot show, each in one to three sentences."""
     found = [_evidence_limitation(rows)]
-    if _looks_fitted_here(fitted.record, rows):
-        found.append(
-            "The map was fitted on as many rows of the same mass, probably on these. Evaluated on "
-            "its own training data it looks slightly better than it is."
-        )
+    positive = float(rows.evidence.positive.sum())
+    low, high = float(rows.scores.min()), float(rows.scores.max())
+    if fitted.record.looks_fitted_on(len(rows), low, high, positive):
+        found.append(OWN_ROWS)
     if rows.users is None or len(rows.users.names) < 2:
         found.append(
             "There are no users to group rows by, so intervals treat rows as independent and are "
@@ -149,15 +153,6 @@ def _evidence_limitation(rows: ReportRows) -> str:
         "identify the base rate: if the propensities are wrong by a factor, so is every observed "
         "rate here."
     )
-
-
-def _looks_fitted_here(record: FitRecord, rows: ReportRows) -> bool:
-    """Guess whether a map was fitted on these rows, by the number of rows and their masses."""
-    evidence = rows.evidence
-    if record.rows != rows.rows_in_table or record.total != float(evidence.total.sum()):
-        return False
-    same_positive = np.isclose(record.positive, evidence.positive.sum())
-    return record.evidence == evidence.kind and bool(same_positive)
 
 
 # p-values below this are said to contradict calibration.
