@@ -52,7 +52,7 @@ class Predicted:
         if record.anchoring is not None and record.anchoring.digest is not None:
             rows, hashes = (scores, evidence.positive), record.anchoring.row_hashes
             found = np.array(sketch_of_rows(*rows, within=hashes))
-            known = np.count_nonzero(np.isin(found, hashes))
+            known = int(np.count_nonzero(np.isin(found, hashes)))
             is_known |= known >= _FEWEST_KNOWN and known > _KNOWN * len(found)
             is_known |= digest_of_rows(*rows) == record.anchoring.digest
         if is_known:
