@@ -352,18 +352,35 @@ def test_impressions_are_weighted_with_the_smallest_propensity_of_the_design() -
 # ----- maps and their labels -----
 def test_scores_are_given_with_their_map() -> None:
     scores, labels, codes = draw(200, np.random.default_rng(14))
-    fitted = cr.Platt().fit(scores, labels)
+    # Not the rows themselves, which are refused.
+    fitted = cr.Platt().fit(scores[1:], labels[1:])
     expected = cr.control(fitted.predict(scores), labels, codes, Precision(0.6))
     assert cr.control(Predicted(fitted, scores), labels, codes, Precision(0.6)) == expected
 
     columns = {"country": np.where(codes % 2 == 0, "NL", "DE")}
-    by_country = (cr.Platt() + cr.Level("country")).fit(scores, labels, columns)
+    others = {"country": columns["country"][1:]}
+    by_country = (cr.Platt() + cr.Level("country")).fit(scores[1:], labels[1:], others)
     expected = cr.control(by_country.predict(scores, columns), labels, codes, Precision(0.6))
     given = Predicted(by_country, scores, columns)
     assert cr.control(given, labels, codes, Precision(0.6)) == expected
     anchored = cr.anchor(fitted, scores, labels)
-    with pytest.raises(cr.DataError, match="labels must be of pairs that the map was not anchored"):
+    with pytest.raises(cr.DataError, match="labels must be of pairs that the map was not fitted"):
         cr.control(Predicted(anchored, scores), labels, codes, Precision(0.6))
+
+
+@pytest.mark.parametrize("weight", [1.0, 3.0])
+def test_rows_that_the_map_was_fitted_on_are_refused(weight: float) -> None:
+    scores, labels, codes = draw(60, np.random.default_rng(15))
+    order = np.random.default_rng(16).permutation(len(scores))
+    evidence = cr.naive(labels, weights=np.full(len(scores), weight))
+    fitted = cr.Platt().fit(scores, evidence)
+    with pytest.raises(cr.DataError, match="labels must be of pairs that the map was not fitted"):
+        cr.control(Predicted(fitted, scores[order]), labels[order], codes[order], Precision(0.6))
+    other = scores.copy()
+    other[np.argmax(other)] += 1e-9
+    cr.control(Predicted(fitted, other), labels, codes, Precision(0.6))
+    if weight == 1:  # positives are then counted
+        cr.control(Predicted(fitted, scores), 1 - labels, codes, Precision(0.6))
 
 
 def test_labels_that_anchored_the_map_are_refused_also_in_part() -> None:
@@ -377,7 +394,7 @@ def test_labels_that_anchored_the_map_are_refused_also_in_part() -> None:
         cr.control(given, cr.naive(label[rows]), codes[rows], Precision(0.6))
 
     for used in (order[first[order]], np.flatnonzero(codes < 20), np.flatnonzero(codes < 45)):
-        with pytest.raises(cr.DataError, match="labels must be of pairs that the map was not anch"):
+        with pytest.raises(cr.DataError, match="labels must be of pairs that the map was not fitt"):
             check(used)
     check(np.flatnonzero(~first))
     check(np.flatnonzero(first), 1 - labels)
@@ -391,7 +408,7 @@ def test_repeated_scores_are_no_sign_of_used_labels() -> None:
     assert not fitted.record.anchoring.row_hashes
     rest = Predicted(fitted, scores[~first])
     cr.control(rest, labels[~first], codes[~first], Precision(0.6))
-    with pytest.raises(cr.DataError, match="labels must be of pairs that the map was not anchored"):
+    with pytest.raises(cr.DataError, match="labels must be of pairs that the map was not fitted"):
         cr.control(Predicted(fitted, scores[first]), labels[first], codes[first], Precision(0.6))
 
 

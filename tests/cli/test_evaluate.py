@@ -72,6 +72,18 @@ def test_the_table_of_metrics_names_the_users_that_are_resampled(
     assert "Test of calibration: p = " in text
 
 
+def test_rates_and_caveats_come_first(call: Call, folder: Path, tmp_path: Path) -> None:
+    call("fit", folder / "log.parquet", "--propensity", "w", "-o", tmp_path / "map.json")
+    own = "The map was probably fitted on these rows"
+    for name, is_own in {"log": True, "test": False}.items():
+        table = folder / f"{name}.parquet"
+        _, text, _ = call("evaluate", table, "--map", tmp_path / "map.json")
+        labels = pq.read_table(table)["label"].to_pylist()
+        rate = f"{100 * sum(labels) / len(labels):.3g}% observed. Labels are used as they are: rig"
+        assert rate in one_line(text)[:120]
+        assert (own in one_line(text)) == is_own
+
+
 def test_a_probability_column_is_evaluated_as_it_is(call: Call, tmp_path: Path) -> None:
     columns = {"probability": [0.2, 0.7, 0.4], "label": [False, True, True]}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")

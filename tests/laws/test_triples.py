@@ -84,10 +84,11 @@ def test_a_day_of_the_monitor_has_the_predictions_of_all_terms(fitted: cr.Calibr
 
 
 def test_promises_are_about_the_predictions_of_all_terms(fitted: cr.CalibrationMap) -> None:
-    given = Predicted(fitted, SCORES, COLUMNS)
-    other = LABELS[::-1]
-    found = cr.control(given, other, USERS, Precision(0.2))
-    assert found == cr.control(expected(fitted), other, USERS, Precision(0.2))
+    # All rows but one: those of the fit are refused.
+    columns = {name: values[1:] for name, values in COLUMNS.items()}
+    labelled = (LABELS[::-1][1:], USERS[1:], Precision(0.2))
+    found = cr.control(Predicted(fitted, SCORES[1:], columns), *labelled)
+    assert found == cr.control(expected(fitted)[1:], *labelled)
 
 
 def test_the_report_is_about_the_predictions_of_all_terms(fitted: cr.CalibrationMap) -> None:

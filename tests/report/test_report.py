@@ -16,7 +16,7 @@ import calibrank as cr
 from calibrank.anchoring import to_base_rate
 from calibrank.cli.rendering import sensitivity_lines
 from calibrank.data.score_world import make_world
-from calibrank.maps import Sensitivity
+from calibrank.maps import Population, Sensitivity
 from calibrank.metrics import NDCG, Estimate
 from calibrank.metrics.cluster_rates import Clusters
 from calibrank.metrics.panel import DISCRIMINATION, MISCALIBRATION, PANEL, RANKING
@@ -209,6 +209,9 @@ def test_the_verdict_looks_at_the_constant_then_the_test_then_what_is_off(
             "0.0040 of a Brier score of 0.1200."
         )
     assert len(found["facts"]) <= 4
+    if "CalibrationInTheLarge" not in metrics:
+        start = "20% predicted on average, 20% observed: ratio 1.000 (0.990 to 1.010). Calibration"
+        assert found["facts"][1].startswith(start)
     assert "best constant, 0.3500" in found["facts"][0]
 
 
@@ -251,10 +254,17 @@ def test_propensity_weighted_labels_do_not_identify_the_base_rate() -> None:
     assert headline["verdict"]["tone"] != "good"
 
 
+def test_judged_documents_are_no_impressions(rows: ReportRows) -> None:
+    fitted = cr.Gaussian().fit(rows.scores, rows.evidence)
+    judged = Population("judged documents of this run", "grade >= 2", 50)
+    record = replace(fitted.record, evidence="impressions", population=judged)
+    assert describe_source(replace(fitted, record=record))["title"] == "Judged documents"
+
+
 def test_a_map_evaluated_on_its_training_rows_is_reported(rows: ReportRows) -> None:
     fitted = cr.Platt().fit(rows.scores, rows.evidence)
     limitations = page_data(rows, fitted)["headline"]["limitations"]
-    assert any("its own training data" in text for text in limitations)
+    assert any("On its own rows it looks better" in text for text in limitations)
 
 
 def test_without_users_the_report_says_what_to_add(rows: ReportRows) -> None:

@@ -174,5 +174,6 @@ METHOD(merge_blocks, "LDDML", a) {
 #include "native_maps.h"
 #include "native_segments.h"
 #include "native_shrinkage.h"
+#include "native_adam.h"
 #include "native_training.h"
 #include "native_module.h"

@@ -88,6 +88,7 @@ static PyObject *choose_processor_method(PyObject *module, PyObject *level) {
 /* `native.py` compares this number with the sources and ignores a module built from other ones. */
 static int start(PyObject *module) {
     choose_processor(2);
+    prepare_deferred();
     return PyModule_AddIntConstant(module, "source_checksum", CALIBRANK_SOURCE_CHECKSUM);
 }
 

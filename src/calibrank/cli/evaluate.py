@@ -28,6 +28,7 @@ from calibrank.maps import load
 from calibrank.metrics import ConstantLogLoss, LogLossGain
 from calibrank.metrics.panel import HEADLINE
 from calibrank.registry import CALIBRATORS, parse_cut, parse_metric, parse_promise
+from calibrank.report.headline import OWN_ROWS
 from calibrank.report.html_report import fingerprint_files, report_on_rows
 from calibrank.report.read_table import read_report_rows
 from calibrank.summary import Summary
@@ -35,6 +36,8 @@ from calibrank.tabular.aggregate import aggregate
 from calibrank.tabular.evaluate import MOST_ROWS_IN_MEMORY, Evaluation
 from calibrank.tabular.evaluate import evaluate as evaluate_table
 from calibrank.tabular.read import Table
+
+_AT_RANDOM = ": right if the pairs were shown at random."
 
 # p-values below this are said to contradict calibration.
 _SIGNIFICANT = 0.05
@@ -95,6 +98,12 @@ def _as_json(result: Evaluation) -> dict[str, Any]:
 
 
 def _print_evaluation(result: Evaluation, user: str | None) -> None:
+    curve = result.curve
+    predicted, observed = np.average([curve.predicted, curve.observed], axis=1, weights=curve.total)
+    rates = f"{100 * predicted:.3g}% predicted on average, {100 * observed:.3g}% observed."
+    console.show(f"[bold]{rates}[/] Labels are used as they are{_AT_RANDOM}")
+    if result.is_of_fit:
+        console.show(f"[yellow]{OWN_ROWS}[/]")
     rows = []
     for name, each in result.estimates.items():
         # Without an interval there was nothing to resample, as with a single user.
@@ -124,7 +133,7 @@ def _print_evaluation(result: Evaluation, user: str | None) -> None:
         for value, segment in sorted(by_value.items(), key=lambda item: -item[1].rows):
             cells = [f"{segment.estimates[name].value:.4f}" for name in _SEGMENT_METRICS]
             rows.append([value, f"{segment.rows:,}", *cells])
-        headings = (column, "rows", *_SEGMENT_METRICS)
+        headings = (column, "rows", *[_HEADINGS.get(name, name) for name in _SEGMENT_METRICS])
         console.print_table(headings, rows, f"By {column}", numbers=True)
 
 
@@ -264,6 +273,6 @@ def report(given: Given) -> None:
     console.say_saved(given.out, "Report:")
     if columns.evidence is naive:
         console.say(
-            "Labels were used as they are, which is correct if the pairs were shown at random. "
-            "To weight labels of a biased log, use --log interactions."
+            f"Labels were used as they are{_AT_RANDOM} To weight labels of a biased log, use --log "
+            "interactions."
         )

@@ -44,18 +44,21 @@ class Predicted:
     columns: Any = None
 
     def require_fresh(self, evidence: Evidence) -> None:
-        """Refuse labels that the map was anchored on, or a part of them."""
-        anchoring = self.fitted.record.anchoring
-        if anchoring is None or anchoring.digest is None:
-            return
-        rows = (self.scores, evidence.positive)
-        found = np.array(sketch_of_rows(*rows, within=anchoring.row_hashes))
-        known = np.count_nonzero(np.isin(found, anchoring.row_hashes))
-        is_part = known >= _FEWEST_KNOWN and known > _KNOWN * len(found)
-        if is_part or digest_of_rows(*rows) == anchoring.digest:
+        """Refuse labels that the map was fitted or anchored on, or a part of the latter."""
+        record = self.fitted.record
+        scores = np.asarray(self.scores, dtype=np.float64)
+        ends = float(scores.min()), float(scores.max())
+        is_known = record.looks_fitted_on(len(scores), *ends, float(evidence.positive.sum()))
+        if record.anchoring is not None and record.anchoring.digest is not None:
+            rows, hashes = (scores, evidence.positive), record.anchoring.row_hashes
+            found = np.array(sketch_of_rows(*rows, within=hashes))
+            known = int(np.count_nonzero(np.isin(found, hashes)))
+            is_known |= known >= _FEWEST_KNOWN and known > _KNOWN * len(found)
+            is_known |= digest_of_rows(*rows) == record.anchoring.digest
+        if is_known:
             raise DataError(
                 "labels",
-                "be of pairs that the map was not anchored on",
+                "be of pairs that the map was not fitted or anchored on",
                 "the same ones: a promise checked on them is broken more often than stated",
                 "Use labels of other users, or keep half of the users for each step.",
             )

@@ -271,6 +271,21 @@ class FitRecord:
             )
         return _ASSUMED.get(self.evidence, _NOT_IDENTIFIED)
 
+    def looks_fitted_on(self, rows: int, low: float, high: float, positive: float) -> bool:
+        """Whether so many rows, with scores from `low` to `high`, are probably those of the fit.
+
+        Of labels that were used as they are, the positive mass is compared, too.
+
+        >>> record = FitRecord("naive", 3, 1.0, 3.0, exact=True, score_quantiles=(0.0, 2.0))
+        >>> record.looks_fitted_on(3, 0.0, 2.0, positive=1)
+        True
+        """
+        ends = self.score_quantiles or (math.nan,)
+        if (self.rows, ends[0], ends[-1]) != (rows, low, high):
+            return False
+        as_they_are = self.evidence == "naive" and self.total == self.rows
+        return not as_they_are or math.isclose(self.positive, positive)
+
     def _describe_random_labels(self) -> str:
         anchoring = self.anchoring
         if anchoring is None:

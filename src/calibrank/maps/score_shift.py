@@ -52,12 +52,15 @@ class ScoreComparison:
         self._below = np.zeros(len(self._values))
         self._up_to = np.zeros(len(self._values))
         self.rows = 0
+        self.low, self.high = math.inf, -math.inf
         self._compared = 0
 
     def add(self, scores: Floats) -> None:
         """Count the scores of one more batch."""
         if not len(self._values) or not len(scores):
             return
+        self.low = min(self.low, float(scores.min()))
+        self.high = max(self.high, float(scores.max()))
         sample = scores
         if len(scores) > _SAMPLE:
             sample = scores[row_partitions(self.rows, _SAMPLE, len(scores))]

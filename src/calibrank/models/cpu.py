@@ -1,4 +1,4 @@
-"""Training on a CPU with compiled loops (`_internal/native_training.h`).
+"""Training on a CPU with compiled loops (`_internal/native_training.h`, `native_adam.h`).
 
 The table is brought up to date at the end of every epoch, so a run that continues from a checkpoint
 takes the same steps as one that was never interrupted.
@@ -63,8 +63,8 @@ class CpuEngine(Engine):
 
     def restore_moments(self, moments: Arrays, steps: int) -> None:
         self.steps = steps
-        self.first = moments["first"]
-        self.second = moments["second"]
+        self.first[:] = moments["first"]
+        self.second[:] = moments["second"]
         if self.adam is not None:
             self.adam.restore(moments, steps)
 
@@ -89,11 +89,21 @@ class PairwiseEngine(CpuEngine):
     Threads only exchange the parts of each score, so their number does not change a digit.
     """
 
+    def __init__(
+        self, model: Model, start: Arrays, graph: Graph | None, training: Training
+    ) -> None:
+        super().__init__(model, start, graph, training)
+        # What a step needs of a row lies together: parameters, both moments, room for a gradient.
+        self.state = _aligned_zeros((len(self.array), 4, model.width))
+        self.state[:, 0] = self.array
+        self.array, self.first, self.second = self.state[:, 0], self.state[:, 1], self.state[:, 2]
+        self.table = torch.from_numpy(self.array)
+
     def run(self, epoch: Epoch) -> None:
         blocks = -(-self.model.width // _COLUMN_BLOCK)
         threads = min(self.training.threads, blocks)
         steps, triples = epoch.importance.shape
-        state = self._state(steps)
+        sizes = self._state(steps)[3]
         parts = np.empty(2 * blocks * triples, dtype=np.float32)
         arrivals = np.zeros(1, dtype=np.int64)
         # The loops wait for each other, so none may start before all of them can.
@@ -101,12 +111,10 @@ class PairwiseEngine(CpuEngine):
 
         def run_columns(thread: int) -> None:
             last_steps = np.empty(len(self.array), dtype=np.int64)
-            slots = np.empty_like(last_steps)
-            gradients = np.empty(3 * triples * self.model.width, dtype=np.float32)
             started.wait()
-            scratch = (last_steps, slots, gradients, parts, arrivals)
+            batches = (epoch.rows, epoch.importance)
             numbers = (self.training.weight_decay, self.steps, thread, threads)
-            loops.train_bpr(*state, epoch.rows, epoch.importance, *scratch, *numbers)
+            loops.train_bpr(self.state, sizes, *batches, last_steps, parts, arrivals, *numbers)
 
         with ThreadPoolExecutor(threads) as pool:
             try:
@@ -232,3 +240,11 @@ class GraphEngine(CpuEngine):
     def _in_rows(self, function: Callable[[slice], None], rows: int) -> None:
         products = len(self.matrix[1]) * self.model.width
         in_threads(function, row_slices(rows) if products >= _MANY_PRODUCTS else [slice(0, rows)])
+
+
+def _aligned_zeros(shape: tuple[int, ...]) -> Matrix:
+    """An array that begins at a cache line, so that no vector register crosses one."""
+    size = int(np.prod(shape))
+    buffer = np.zeros(size + 16, dtype=np.float32)
+    start = -buffer.ctypes.data % 64 // 4
+    return buffer[start : start + size].reshape(shape)

@@ -9,7 +9,7 @@ import numpy as np
 
 from calibrank._internal.logit import logit
 from calibrank._internal.validation import Floats
-from calibrank.maps import CalibrationMap, FitRecord
+from calibrank.maps import CalibrationMap
 from calibrank.metrics import Estimate
 from calibrank.metrics.cluster_rates import Clusters
 from calibrank.metrics.clustered_bootstrap import Codes
@@ -25,6 +25,11 @@ PREFERRED = 0.3
 _WINDOW = 0.25
 _MINIMUM_ROWS = 200
 """With fewer rows no rate is stated, and no bin named: its interval is wider than most errors."""
+
+OWN_ROWS = (
+    "The map was probably fitted on these rows: as many, with the same lowest and highest score. "
+    "On its own rows it looks better than it is."
+)
 
 # Counts are stated per 100 items, or per more where both ends would round to the same number.
 _OUT_OF = (100, 1000, 10_000)
@@ -107,6 +112,8 @@ def describe_source(fitted: CalibrationMap) -> dict[str, Any]:
         "impressions": "Logged impressions",
     }
     assumed = titles.get(record.evidence, "Assumed: the log does not identify it")
+    if record.population is not None:
+        assumed = "Judged documents"
     title = titles.get(record.base_rate_source, assumed)
     return {"title": title, "text": text, "identified": record.is_base_rate_known}
 
@@ -114,11 +121,10 @@ def describe_source(fitted: CalibrationMap) -> dict[str, Any]:
 def limitations(rows: ReportRows, fitted: CalibrationMap) -> list[str]:
     """List what this report cannot show, each in one to three sentences."""
     found = [_evidence_limitation(rows)]
-    if _looks_fitted_here(fitted.record, rows):
-        found.append(
-            "The map was fitted on as many rows of the same mass, probably on these. Evaluated on "
-            "its own training data it looks slightly better than it is."
-        )
+    positive = float(rows.evidence.positive.sum())
+    low, high = float(rows.scores.min()), float(rows.scores.max())
+    if fitted.record.looks_fitted_on(len(rows), low, high, positive):
+        found.append(OWN_ROWS)
     if rows.users is None or len(rows.users.names) < 2:
         found.append(
             "There are no users to group rows by, so intervals treat rows as independent and are "
@@ -152,15 +158,6 @@ def _evidence_limitation(rows: ReportRows) -> str:
     )
 
 
-def _looks_fitted_here(record: FitRecord, rows: ReportRows) -> bool:
-    """Guess whether a map was fitted on these rows, by the number of rows and their masses."""
-    evidence = rows.evidence
-    if record.rows != rows.rows_in_table or record.total != float(evidence.total.sum()):
-        return False
-    same_positive = np.isclose(record.positive, evidence.positive.sum())
-    return record.evidence == evidence.kind and bool(same_positive)
-
-
 # p-values below this are said to contradict calibration.
 _SIGNIFICANT = 0.05
 
@@ -189,7 +186,7 @@ class Gap(NamedTuple):
         """The gap in words, as the page writes percentages."""
         direction = "high" if self.predicted > self.observed else "low"
         return (
-            f"In {percent(self.share)} of the rows they are too {direction} by "
+            f"in {percent(self.share)} of the rows they are too {direction} by "
             f"{100 * self.size:.2g} points: items given {percent(self.predicted)} are liked "
             f"{percent(self.observed)} of the time."
         )
@@ -234,8 +231,18 @@ def verdict(
         extreme = "too extreme" if slope.value < 1 else "too close to each other"
         title = f"They are {extreme}: the calibration slope is {slope.value:.2f}."
     else:
-        title = gap.text
-    facts = _facts(estimates, gap, shape, p_value, title)
+        title = f"I{gap.text[1:]}"
+    curve = next(iter(curves.values()))
+    predicted, observed = np.average(
+        [curve["predicted"], curve["observed"]], axis=1, weights=curve["mass"]
+    )
+    rates = (
+        f"{percent(predicted)} predicted on average, {percent(observed)} observed: ratio "
+        f"{_with_interval(ratio, 3)}. Calibration slope {_with_interval(slope, 3)}. 1 is ideal for "
+        "both."
+    )
+    tested = _test_fact(shape, p_value)
+    facts = [_loss_fact(estimates), rates, *_worst_fact(gap, title), tested]
     return {"tone": tone, "error": _average_error(estimates), "title": title, "facts": facts}
 
 
@@ -276,29 +283,27 @@ def _is_off(estimate: Estimate, log_ratio: float) -> bool:
     return abs(float(np.log(max(estimate.value, 1e-300)))) > log_ratio
 
 
-def _facts(
-    estimates: Mapping[str, Estimate], gap: Gap | None, shape: Misfit, p_value: float, title: str
-) -> list[str]:
-    """At most four sentences; the table of metrics has the rest."""
+def _loss_fact(estimates: Mapping[str, Estimate]) -> str:
     gain = estimates["LogLossGain"].value
     side = "lower" if gain >= 0 else "higher"
-    ratio = _with_interval(estimates["CalibrationInTheLarge"], 3)
-    slope = _with_interval(estimates["CalibrationSlope"], 3)
     constant = f"the best constant, {estimates['ConstantLogLoss'].value:.4f}"
     loss = _with_interval(estimates["LogLoss"], 4)
-    rates = f"Mean prediction divided by observed rate: {ratio}; calibration slope: {slope}."
-    facts = [
-        f"Log loss {loss}: {abs(gain):.4f} {side} than that of {constant}.",
-        f"{rates} 1 is ideal for both.",
-    ]
-    if gap is not None and gap.text != title:
-        facts.append(f"The worst bin: {gap.text}")
+    return f"Log loss {loss}: {abs(gain):.4f} {side} than that of {constant}."
+
+
+def _worst_fact(gap: Gap | None, title: str) -> list[str]:
+    """The worst bin, unless the title is about it."""
+    if gap is None or gap.text[1:] == title[1:]:
+        return []
+    return [f"The worst bin: {gap.text}"]
+
+
+def _test_fact(shape: Misfit, p_value: float) -> str:
     verb = "contradict" if p_value < _SIGNIFICANT else "agree with"
     test = f"The labels {verb} calibration (test: p = {p_value:.2g})."
     if shape.matters:
         test += f" {shape.size[0].upper()}{shape.size[1:]}: more than chance explains."
-    facts.append(test)
-    return facts
+    return test
 
 
 def _with_interval(estimate: Estimate, digits: int) -> str:

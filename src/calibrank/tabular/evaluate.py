@@ -56,6 +56,8 @@ class Evaluation:
     """Metrics that could not be computed: there are no users, too many rows, or no positives."""
     segments: dict[str, dict[str, Evaluation]] = field(default_factory=dict)
     """The same by segment column and value, without metrics of lists."""
+    is_of_fit: bool = False
+    """Whether the rows are probably those that the map was fitted on."""
 
 
 def evaluate(
@@ -93,12 +95,17 @@ def evaluate(
     if not accumulator.rows:
         rule = "hold at least one valid row of nonzero weight"
         raise DataError(table.name, rule, "none", "Name a table with rows.")
-    if comparison is not None:
+    result = accumulator.result()
+    is_of_fit = False
+    if comparison is not None and fitted is not None:
         comparison.warn()
+        positive = float(result.curve.observed @ result.curve.total)
+        ends = comparison.low, comparison.high
+        is_of_fit = fitted.record.looks_fitted_on(result.rows, *ends, positive)
     evaluated = {}
     for name, by_value in segments.items():
         evaluated[name] = {value: by_value[value].result() for value in sorted(by_value)}
-    return replace(accumulator.result(), segments=evaluated)
+    return replace(result, segments=evaluated, is_of_fit=is_of_fit)
 
 
 def _add_to_segments(
