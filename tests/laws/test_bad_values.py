@@ -70,6 +70,8 @@ COLUMNS = {
     "price": NUMBERS,
     "age": NUMBERS,
     "rank": RANKS,
+    # SQLite has no booleans: true is 1, which is a shop.
+    "shop": {kind: value for kind, value in TEXTS.items() if kind != "a boolean"},
 }
 CELLS = {"no term": "assumed", "two levels + two smooth": "random labels at the top"}
 CONSUMERS = {**law.CONSUMERS, **law.ENGINES}
