@@ -107,7 +107,7 @@ def _posteriors(design: Floats, labels: Evidence, level: float) -> tuple[Floats,
     sds = np.array([[_INTERCEPT_SD, sd, DEVIATION_SD, *TOP_SDS] for sd, _ in EXPONENTS.values()])
     problem = LogisticPosteriors(design, labels.total, labels.positive, means, sds)
     modes, hessians = problem.solve()
-    evidence = -problem.loss(modes) - np.linalg.slogdet(hessians)[1] / 2
+    evidence = problem.log_likelihoods(modes, hessians)
     evidence += np.log([probability for _, probability in EXPONENTS.values()])
     chances = np.exp(evidence - evidence.max())
     covariances = np.linalg.inv(hessians) * sds[:, :, None] * sds[:, None]
