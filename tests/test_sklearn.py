@@ -148,6 +148,9 @@ def test_with_groups_a_number_of_folds_keeps_groups_together() -> None:
     expected = CalibratedRanker(cr.Platt(), model, GroupKFold(3))
     found = CalibratedRanker(cr.Platt(), model, 3).fit(features, labels, groups=users)
     assert found.map_ == expected.fit(features, labels, groups=users).map_
+    for estimator in (model, None):
+        with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+            CalibratedRanker(cr.Platt(), estimator).fit(features[:, :1], labels, groups=users[1:])
 
 
 def test_a_frozen_model_is_not_fitted_again() -> None:

@@ -21,7 +21,7 @@ try:
     from sklearn.base import BaseEstimator, ClassifierMixin, clone
     from sklearn.model_selection import GroupKFold, StratifiedKFold, check_cv, cross_val_predict
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 except ImportError as error:
     raise MissingExtraError("scikit-learn", "sklearn") from error
 
@@ -97,6 +97,7 @@ class CalibratedRanker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             columns = {group.column: groups}
         X, y = validate_data(self, X, y, dtype="numeric", y_numeric=False)
         check_classification_targets(y)
+        check_consistent_length(y, groups)
         folds = check_cv(self.cv)
         self.classes_, labels = np.unique(y, return_inverse=True)
         # scikit-learn's own checks look for these sentences.

@@ -13,6 +13,7 @@ import calibrank as cr
 from calibrank.errors import AssumedRateWarning
 from calibrank.maps import Alternative, Anchoring, FitRecord, LogisticCurve, Sensitivity, StepCurve
 from calibrank.maps.format import parse
+from calibrank.monitor import Day, refit
 from tests import plain_map
 from tests.maps.samples import RECORD, gaussian_map, map_of, min_max_map, spline_map, step_map
 
@@ -271,3 +272,15 @@ def test_an_interval_around_an_assumed_level_warns() -> None:
     assert warned == assumed.sampling_interval(1.0)
     known = replace(assumed, record=replace(assumed.record, base_rate_source="random labels"))
     assert known.interval(1.0) == warned
+
+
+def test_the_average_map_has_no_recipe_and_is_not_refitted() -> None:
+    rows = {"country": ["NL", "DE", "DE"] * 20}
+    scores, labels = np.linspace(-2, 2, 60), np.array([0] * 25 + [1, 0] * 5 + [1] * 25)
+    fitted = (cr.Platt() + cr.Level("country")).fit(scores, labels, rows)
+    average = fitted.without_terms()
+    assert (average.method, average.record.recipe) == ("Platt + country without terms", None)
+    assert average.without_terms() is average
+    day = Day.of(average, scores, labels, date="2026-01-05")
+    with pytest.raises(cr.DataError, match="must say how it was fitted, got the method"):
+        refit(average, day)

@@ -91,7 +91,8 @@ COLUMN_RULES = {
     "label": ColumnRule(
         "[0, 1]",
         "be 0 or 1",
-        "Turn ratings into likes first, e.g. labels = ratings > 3 (or counts > 0, seconds > 30).",
+        "Turn ratings into likes first, e.g. labels = ratings > 3 (or counts > 0, seconds > 30; "
+        "of -1 and 1: > 0).",
         only_ends=True,
     ),
     "propensity": ColumnRule(

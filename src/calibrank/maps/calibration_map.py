@@ -74,7 +74,11 @@ class CalibrationMap(Formula):
         >>> fitted.without_terms().columns
         ()
         """
-        return CalibrationMap(self.curve, self.record)
+        if not self.terms:
+            return self
+        # Fitted by itself, the curve would be another one: it has no recipe.
+        record = replace(self.record, method=f"{self.method} without terms", recipe=None)
+        return CalibrationMap(self.curve, record)
 
     def moved(self, shift: float, slope: float = 1.0) -> CalibrationMap:
         """The map whose log odds are `shift + slope * log odds`, at every row."""

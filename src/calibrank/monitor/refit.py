@@ -92,7 +92,7 @@ def _model_of(record: FitRecord) -> tuple[Calibrator, Level | None]:
         raise DataError(
             "the map to refit",
             "say how it was fitted",
-            f"the method {record.method!r} of an older version",
+            f"the method {record.method!r} without a recipe",
             "Fit it again to the rows.",
         )
     model = parse_model(record.recipe)
