@@ -45,6 +45,8 @@ from calibrank.terms import TermSpec
 PRIOR_CORRELATION = 0.2
 PRIOR_GROUPS = 5.0
 _LARGEST_CORRELATION = 0.9
+# More labels count by their weight alone: solving for levels under every prior would take too long.
+_MOST_WITH_LEVELS = 5_000
 _SMALLEST_VARIANCE = 1e-6
 # Log odds gained over the population at least, so that different scores stay different.
 _SMALLEST_RISE = 1e-6
@@ -196,6 +198,9 @@ def _with_levels(
         return labels, np.ones(len(codes))
     correlation, variance = group_correlation(fitted, labels, codes)
     discount = (1 / (1 + (sizes - 1) * correlation))[codes]
+    if len(codes) > _MOST_WITH_LEVELS:
+        total, positive = discount * labels.total, discount * labels.positive
+        return replace(labels, total=total, positive=positive), discount
     # A level of variance t adds t v^2 to the covariance of two labels of variance v.
     sd = float(np.sqrt(correlation / (1 - correlation) / variance))
     order = np.argsort(codes, kind="stable")
