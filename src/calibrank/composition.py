@@ -101,6 +101,6 @@ REFUSED = (
 
 def refusal(first: str, second: str) -> DataError:
     """The error about two parts of the table."""
-    rows = [each for each in REFUSED if each.second == second and first in each.first.split(", ")]
-    found = rows[0]
+    of_second = [each for each in REFUSED if each.second == second]
+    found = next(each for each in of_second if first in each.first.split(", "))
     return DataError(first, f"not go with {second}: {found.reason}", remedy=found.remedy)

@@ -166,12 +166,9 @@ def doubly_robust(
     model = _checked("probability", "outcome", outcome, len(binary))
     positive = model + np.where(is_shown, (binary - model) / w, 0.0)
     if positive.sum() <= 0:
-        raise DataError(
-            "doubly robust evidence",
-            "have a positive mass above 0",
-            f"{positive.sum():.6g}",
-            "The outcome model is far too high for these propensities: use impressions.",
-        )
+        rule, found = "have a positive mass above 0", f"{positive.sum():.6g}"
+        remedy = "The outcome model is far too high for these propensities: use impressions."
+        raise DataError("doubly robust evidence", rule, found, remedy)
     return _evidence(positive, None, weights, "doubly_robust")
 
 

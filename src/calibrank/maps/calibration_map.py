@@ -128,8 +128,7 @@ class CalibrationMap(Formula):
         return unwrapped(compiled)
 
     def _probabilities_of(self, scores: Floats, *inputs: Values) -> Floats:
-        probabilities: Floats = expit(self._log_odds_of(scores, *inputs))
-        return probabilities
+        return expit(self._log_odds_of(scores, *inputs))
 
     def scalar(self) -> Callable[..., float]:
         """A function of one score that returns the digits of `predict`, in a few microseconds.
@@ -184,16 +183,15 @@ class CalibrationMap(Formula):
                 "Fit Isotonic or Spline.",
             )
         inputs = self.inputs(columns)
+        width = np.ptp(self.curve.span)
         if not self.terms:
-            low, high = scores_at(self.predict, probability, 1, np.ptp(self.curve.span))
+            low, high = scores_at(self.predict, probability, 1, width)
             return Interval(float(low[0]), float(high[0]))
 
         def probabilities(scores: Floats) -> Floats:
             return in_blocks(self._probabilities_of, scores, np.float64, inputs)
 
-        return Interval(
-            *scores_at(probabilities, probability, len(inputs[0]), np.ptp(self.curve.span))
-        )
+        return Interval(*scores_at(probabilities, probability, len(inputs[0]), width))
 
     def interval(self, scores: Numbers, columns: Any = None, level: float = 0.95) -> Interval[Any]:
         """Confidence interval of the probability, for the sampling error of the fit alone.

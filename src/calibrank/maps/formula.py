@@ -103,12 +103,9 @@ class Formula:
     def inputs(self, columns: Any, rows: int | None = None) -> list[Values]:
         """The input of each term, read from a mapping or a dataframe and checked."""
         if columns is None and self.terms:
-            raise DataError(
-                "columns",
-                f"have {', '.join(self.columns)}, which this map needs",
-                "none",
-                ("Pass columns=..., a mapping or dataframe, or use map.without_terms()."),
-            )
+            rule = f"have {', '.join(self.columns)}, which this map needs"
+            remedy = "Pass columns=..., a mapping or dataframe, or use map.without_terms()."
+            raise DataError("columns", rule, "none", remedy)
         if columns is not None:
             names_of("columns", columns)
         inputs = []
