@@ -287,3 +287,20 @@ def test_any_map_is_moved_to_a_known_rate_exactly(
         highest = fitted.log_odds(scores, columns).argsort(kind="stable")[-500:]
         assert after[highest].mean() == pytest.approx(0.3, rel=0.02)
     assert moved.record.base_rate == 0.07
+
+
+def test_terms_stay_what_they_were_asked_to_be():
+    """Levels without slopes get none from the labels, and a straight line no bends."""
+    rng = np.random.default_rng(5)
+    scores, price = rng.normal(size=(2, 3_000))
+    country = rng.choice(["NL", "DE"], 3_000)
+    slope = np.where(country == "NL", 2.0, 0.3)
+    labels = (rng.random(3_000) < 1 / (1 + np.exp(1 - slope * scores - price**2))).astype(float)
+    columns = {"country": country, "price": price}
+    for term in (cr.Level("country", slopes=False), cr.Smooth("price", knots=2)):
+        start = (cr.Platt() + term).fit(scores, labels, columns)
+        found = cr.anchor(start, scores, labels, columns).terms[0]
+        if isinstance(term, cr.Level):
+            assert set(found.slopes) == {1.0}
+        else:
+            assert len(found.knots) == 2

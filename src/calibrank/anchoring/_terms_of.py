@@ -111,9 +111,10 @@ def _specs(start: CalibrationMap, terms: Sequence[TermSpec]) -> list[TermSpec]:
 
 def _spec_of(term: Term) -> TermSpec:
     if isinstance(term, LevelTerm):
-        return Level(*term.columns)
+        # Levels without slopes keep none, and a straight line stays one.
+        return Level(*term.columns, slopes=None if term.slope_errors else False)
     if isinstance(term, SmoothTerm):
-        return Smooth(term.column)
+        return Smooth(term.column, *((2,) if len(term.knots) == 2 else ()))
     return Position(term.columns[0], term.n)  # type: ignore[attr-defined]  # the third kind
 
 
