@@ -85,7 +85,7 @@ class Validation:
             own = own_items[pairs]
             if start == 0:
                 least[pairs] = model.scorer.pairs(vectors[places], items[own], weights)
-            scores = model.scorer.grid(vectors, part, weights)
+            scores = model.scorer.grid(vectors, part, weights).detach().contiguous()
             self._hide_training(scores, some, columns)
             ranks[pairs] += _count_above(scores, places, least[pairs], columns[own])
 
@@ -116,6 +116,10 @@ class Validation:
     def _hide_training(self, scores: Tensor, some: Tensor, columns: Tensor) -> None:
         """Put the training positives of some users last."""
         items, starts = self.training
+        if READY and not scores.is_cuda:
+            arrays = [tensor.numpy() for tensor in (scores, some, starts, items, columns)]
+            loops.hide_items(*arrays)
+            return
         counts = (starts[1:] - starts[:-1])[some]
         rows = torch.repeat_interleave(counts)
         # The places of each user's pairs follow each other from its start on.
@@ -130,8 +134,7 @@ def _count_above(scores: Tensor, rows: Tensor, least: Tensor, own: Tensor) -> Te
     """How many scores of its row are at least `least`, apart from the own column (-1 for none)."""
     if READY and not scores.is_cuda:
         counts = torch.empty_like(rows)
-        grid = scores.detach().contiguous().numpy()
-        loops.count_at_least(grid, rows.numpy(), least.detach().numpy(), counts.numpy())
+        loops.count_at_least(scores.numpy(), rows.numpy(), least.detach().numpy(), counts.numpy())
     else:
         counts = (scores[rows] >= least[:, None]).sum(1)
     return counts - ((own >= 0) & (scores[rows, own] >= least)).long()
