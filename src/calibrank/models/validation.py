@@ -81,17 +81,19 @@ class Validation:
 
         def add_ranks(pairs: Tensor) -> None:
             some, places = torch.unique_consecutive(rows[pairs], return_inverse=True)
-            vectors = users[self.users[some]]
+            # `index_select` takes a third of the time of an index in brackets.
+            vectors = users.index_select(0, self.users[some])
             own = own_items[pairs]
             if start == 0:
-                least[pairs] = model.scorer.pairs(vectors[places], items[own], weights)
+                of_pairs = vectors.index_select(0, places), items.index_select(0, own)
+                least[pairs] = model.scorer.pairs(*of_pairs, weights)
             scores = model.scorer.grid(vectors, part, weights).detach().contiguous()
             self._hide_training(scores, some, columns)
             ranks[pairs] += _count_above(scores, places, least[pairs], columns[own])
 
         with ThreadPoolExecutor(threads) as pool:
             for start, stop in pairwise(edges):
-                part = items[order[start:stop]]
+                part = items.index_select(0, order[start:stop])
                 columns[:] = -1
                 columns[order[start:stop]] = torch.arange(stop - start, device=order.device)
                 values_per_user = (stop - start) * model.scorer.values_per_score(model.width)
