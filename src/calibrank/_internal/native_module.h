@@ -120,6 +120,7 @@ static PyMethodDef methods[] = {
     FAST(graph_rows),
     FAST(graph_scatter),
     FAST(count_at_least),
+    FAST(hide_items),
     {"choose_processor", choose_processor_method, METH_O, NULL},
     {NULL, NULL, 0, NULL}};
 

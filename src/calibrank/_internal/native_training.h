@@ -383,3 +383,23 @@ METHOD(count_at_least, "slsL", a) {
     }
     return NULL;
 }
+
+/* Put the items of each row's user last: scores [row, column], users, where the items of each user
+   start, items, and the column of each item (-1 for none) */
+METHOD(hide_items, "Sllll", a) {
+    const int64_t *users = a[1].data, *starts = a[2].data, *items = a[3].data, *columns = a[4].data;
+    if (a[0].view.ndim != 2 || a[1].size != (size_t)a[0].view.shape[0] || !a[2].size) return SIZES;
+    const size_t width = (size_t)a[0].view.shape[1];
+    if (!are_rows(a + 1, a[2].size - 1)) return OUTSIDE;
+    for (size_t row = 0; row < a[1].size; row++) {
+        const int64_t stop = starts[users[row] + 1];
+        if (starts[users[row]] < 0 || stop > (int64_t)a[3].size) return OUTSIDE;
+        for (int64_t place = starts[users[row]]; place < stop; place++) {
+            if ((uint64_t)items[place] >= a[4].size) return OUTSIDE;
+            const int64_t column = columns[items[place]];
+            if (column >= 0 && column < (int64_t)width)
+                ((float *)a[0].data)[row * width + (size_t)column] = -FLT_MAX;
+        }
+    }
+    return NULL;
+}

@@ -128,9 +128,9 @@ class TrainingRun:
         self.checked_epochs.append(self.epoch)
         vectors = self.engine.vectors()
         weights = {name: values.detach() for name, values in self.engine.weights.items()}
-        with torch_threads(self.training.threads):
-            users, items = vectors[: self.n_users], vectors[self.n_users :]
-            self.history.append(self.validation.ndcg(self.model, users, items, weights))
+        users, items = vectors[: self.n_users], vectors[self.n_users :]
+        threads = self.training.threads if self.training.device == "cpu" else 1
+        self.history.append(self.validation.ndcg(self.model, users, items, weights, threads))
         if self._best_check() == len(self.history):
             self.best = self._parameters()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -17,10 +18,10 @@ from calibrank.data.splits import Positives
 from calibrank.models.rankers import Model
 from calibrank.tables import Interactions
 
-# Values held in memory at a time: 64 MiB as float32.
-_GRID_VALUES = 2**24
+# Values held at a time: 64 MiB on a GPU; on a CPU what fits in the cache of a core.
+_GRID_VALUES = {"cuda": 2**24, "cpu": 2**18}
 # Of many items, these parts are scored one after the other; the first decides most positives.
-_PARTS = (1 / 32, 1)
+_PARTS = (1 / 64, 1 / 16, 1 / 4, 1)
 _MANY_ITEMS = 512
 
 
@@ -37,7 +38,7 @@ class Validation:
     held_out: tuple[Tensor, Tensor]
     """The place in `users` and the item of each held-out positive, by user."""
     training: tuple[Tensor, Tensor]
-    """The same of the training positives."""
+    """The item of each training positive, by user, and where those of each place start."""
     k: int
 
     @classmethod
@@ -46,7 +47,7 @@ class Validation:
         by_user = np.argsort(held_out.users, kind="stable")
         training_users, training_items = np.divmod(trained.cells, trained.n_items)
         known = np.isin(training_users, users)
-        training_rows = np.searchsorted(users, training_users[known])
+        starts = np.searchsorted(training_users[known], [*users, trained.n_users])
 
         def on_device(values: npt.NDArray[Any]) -> Tensor:
             return torch.from_numpy(np.ascontiguousarray(values)).to(device)
@@ -55,34 +56,50 @@ class Validation:
         return cls(
             on_device(users),
             (on_device(held_out_rows), on_device(held_out.items[by_user])),
-            (on_device(training_rows), on_device(training_items[known])),
+            (on_device(training_items[known]), on_device(starts)),
             k,
         )
 
-    def ndcg(self, model: Model, users: Tensor, items: Tensor, weights: dict[str, Tensor]) -> float:
+    def ndcg(
+        self,
+        model: Model,
+        users: Tensor,
+        items: Tensor,
+        weights: dict[str, Tensor],
+        threads: int = 1,
+    ) -> float:
         """NDCG@k of user and item vectors; of equal scores the held-out item is last."""
-        rows = self.held_out[0]
-        mean_user = users[self.users].mean(0, keepdim=True)
+        rows, own_items = self.held_out
+        mean_user = users.mean(0, keepdim=True)
         order = model.scorer.grid(mean_user, items, weights)[0].argsort(descending=True)
         n_items = len(items)
         parts = _PARTS if n_items > _MANY_ITEMS else (1,)
         edges = [0, *[int(n_items * part) for part in parts]]
         ranks = torch.zeros_like(rows)
-        for start, stop in pairwise(edges):
-            columns = torch.full_like(order, -1)
-            columns[order[start:stop]] = torch.arange(stop - start, device=order.device)
-            part = items[order[start:stop]]
-            values_per_user = (stop - start) * model.scorer.values_per_score(model.width)
-            most_users = max(1, _GRID_VALUES // values_per_user)
-            for pairs in self._open_pairs(ranks, most_users):
-                some = torch.unique(rows[pairs])
-                vectors = users[self.users[some]]
-                places = torch.searchsorted(some, rows[pairs])
-                own = self.held_out[1][pairs]
-                least = model.scorer.pairs(vectors[places], items[own], weights)
-                scores = model.scorer.grid(vectors, part, weights)
-                self._hide_training(scores, some, columns)
-                ranks[pairs] += _count_above(scores, places, least, columns[own])
+        least = torch.zeros(len(rows), device=rows.device)
+        columns = torch.empty_like(order)
+
+        def add_ranks(pairs: Tensor) -> None:
+            some, places = torch.unique_consecutive(rows[pairs], return_inverse=True)
+            # `index_select` takes a third of the time of an index in brackets.
+            vectors = users.index_select(0, self.users[some])
+            own = own_items[pairs]
+            if start == 0:
+                of_pairs = vectors.index_select(0, places), items.index_select(0, own)
+                least[pairs] = model.scorer.pairs(*of_pairs, weights)
+            scores = model.scorer.grid(vectors, part, weights).detach().contiguous()
+            self._hide_training(scores, some, columns)
+            ranks[pairs] += _count_above(scores, places, least[pairs], columns[own])
+
+        with ThreadPoolExecutor(threads) as pool:
+            for start, stop in pairwise(edges):
+                part = items.index_select(0, order[start:stop])
+                columns[:] = -1
+                columns[order[start:stop]] = torch.arange(stop - start, device=order.device)
+                values_per_user = (stop - start) * model.scorer.values_per_score(model.width)
+                most_users = max(1, _GRID_VALUES[rows.device.type] // values_per_user)
+                # A list, so that the error of a thread is raised.
+                list(pool.map(add_ranks, self._open_pairs(ranks, most_users)))
         discounts = torch.log2(torch.arange(self.k, device=rows.device) + 2.0).reciprocal()
         gains = torch.where(ranks < self.k, discounts[ranks.clamp(max=self.k - 1)], 0.0)
         counts = rows.bincount(minlength=len(self.users))
@@ -93,27 +110,33 @@ class Validation:
     def _open_pairs(self, ranks: Tensor, most_users: int) -> Iterator[Tensor]:
         """The positives that may have a gain, those of up to `most_users` users at a time."""
         pairs = (ranks < self.k).nonzero()[:, 0]
-        number_of_user = torch.unique(self.held_out[0][pairs], return_inverse=True)[1]
+        users = self.held_out[0][pairs]
+        number_of_user = torch.unique_consecutive(users, return_inverse=True)[1]
         sizes = (number_of_user // most_users).bincount()
         yield from torch.split(pairs, sizes.tolist())
 
     def _hide_training(self, scores: Tensor, some: Tensor, columns: Tensor) -> None:
         """Put the training positives of some users last."""
-        rows, items = self.training
-        ends = torch.stack([some[0], some[-1] + 1])
-        start, stop = torch.searchsorted(rows, ends).tolist()
-        places = torch.searchsorted(some, rows[start:stop]).clamp(max=len(some) - 1)
-        at = columns[items[start:stop]]
-        shown = ((some[places] == rows[start:stop]) & (at >= 0)).nonzero()[:, 0]
-        scores[places[shown], at[shown]] = -torch.inf
+        items, starts = self.training
+        if READY and not scores.is_cuda:
+            arrays = [tensor.numpy() for tensor in (scores, some, starts, items, columns)]
+            loops.hide_items(*arrays)
+            return
+        counts = (starts[1:] - starts[:-1])[some]
+        rows = torch.repeat_interleave(counts)
+        # The places of each user's pairs follow each other from its start on.
+        first = starts[some] - (counts.cumsum(0) - counts)
+        places = first[rows] + torch.arange(len(rows), device=rows.device)
+        at = columns[items[places]]
+        shown = (at >= 0).nonzero()[:, 0]
+        scores[rows[shown], at[shown]] = -torch.inf
 
 
 def _count_above(scores: Tensor, rows: Tensor, least: Tensor, own: Tensor) -> Tensor:
     """How many scores of its row are at least `least`, apart from the own column (-1 for none)."""
     if READY and not scores.is_cuda:
         counts = torch.empty_like(rows)
-        grid = scores.detach().contiguous().numpy()
-        loops.count_at_least(grid, rows.numpy(), least.detach().numpy(), counts.numpy())
+        loops.count_at_least(scores.numpy(), rows.numpy(), least.detach().numpy(), counts.numpy())
     else:
         counts = (scores[rows] >= least[:, None]).sum(1)
     return counts - ((own >= 0) & (scores[rows, own] >= least)).long()
