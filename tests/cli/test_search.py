@@ -281,6 +281,23 @@ def test_soft_scores_of_judges_in_columns_are_averaged(
     assert rules == ["probability(first)", "second >= 1"]
 
 
+def test_a_run_is_compared_with_the_run_of_the_fit_not_with_its_judged_documents(
+    call: Call, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run, qrels = files
+    top: dict[str, list[str]] = {}
+    for line in sorted(run.read_text().splitlines(), key=lambda each: -float(each.split()[4])):
+        top.setdefault(line.split()[0], []).append(line.split()[2])
+    lines = [line.split() for line in qrels.read_text().splitlines()]
+    judged = [" ".join(line) for line in lines if line[2] in top[line[0]][:5]]
+    qrels.write_text("\n".join(judged) + "\n")
+    saved = tmp_path / "map.json"
+    assert call(*FIT, run, qrels, *RULE, "-o", saved)[0] == 0
+    code, text, error = call("search", "apply", saved, run, "-o", tmp_path / "o.trec", "--json")
+    assert code == 0, error
+    assert json.loads(text)["warnings"] == []
+
+
 def test_a_replaced_model_starts_from_the_old_map(
     call: Call, files: tuple[Path, Path], tmp_path: Path
 ) -> None:

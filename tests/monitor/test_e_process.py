@@ -33,7 +33,7 @@ def test_the_null_is_the_normal_distribution_of_its_definition() -> None:
 
     def density(offset: float) -> float:
         total = 0.0
-        for day, day_weight in ((0, 0.6), (0.07, 0.2), (0.15, 0.15), (0.4, 0.05)):
+        for day, day_weight in ((0, 0.25), (0.07, 0.3), (0.15, 0.35), (0.4, 0.1)):
             for weekday, weekday_weight in ((0, 0.7), (0.2, 0.3)):
                 spread = day**2 * 0.8**gaps + weekday**2 * (gaps % 7 == 0) + offset**2
                 covariance = np.diag(noise) + spread * np.outer(information, information)
@@ -42,17 +42,27 @@ def test_the_null_is_the_normal_distribution_of_its_definition() -> None:
         return total
 
     found = Unchanged(series, 0.1).log_start()[-1]
-    assert found == pytest.approx(np.log(density(1.0) / density(0.1) / 3))
+    assert found == pytest.approx(np.log(density(1.0) / density(0.1) / 4))
 
 
-def test_the_evidence_of_a_change_has_an_expectation_of_1_without_one() -> None:
+def test_the_evidence_of_a_change_has_the_expectation_of_its_share_without_one() -> None:
+    """Over years whose effects and offset are drawn as they are without a change."""
     rng = np.random.default_rng(2)
-    years = simulate(rng, 300, days=12, labels=200)
-    series = years.series[0]
-    model = Unchanged(series, 0.3)
-    logs = np.array([model.log_evidence(sums) for sums in years.level])
-    mean = np.exp(logs[:, -1]).mean()
-    assert mean == pytest.approx(1, abs=0.03)
+    years, n_days, error = 3_000, 12, 0.3
+    (series, _) = simulate(rng, 1, days=n_days, labels=200).series
+    series = series._replace(skewness=np.ones((2, n_days)))
+    ages = np.arange(n_days)
+    day = rng.choice([0, 0.07, 0.15, 0.4], (years, 1), p=[0.25, 0.3, 0.35, 0.1])
+    weekday = rng.choice([0, 0.2], (years, 1), p=[0.7, 0.3])
+    offset = rng.choice([error, 1.0], (years, 1), p=[0.7, 0.3])
+    root = np.linalg.cholesky(0.8 ** np.abs(ages[:, None] - ages))
+    effects = day * (rng.normal(size=(years, n_days)) @ root.T)
+    effects += weekday * rng.normal(size=(years, 7))[:, ages % 7]
+    effects += offset * rng.normal(size=(years, 1))
+    noise = np.sqrt(series.noise) * rng.normal(size=(years, n_days))
+    model = Unchanged(series, error)
+    logs = [model.log_evidence(sums)[-1] for sums in series.information * effects + noise]
+    assert np.exp(logs).mean() == pytest.approx(LEVEL_SIZES.share, rel=0.03)
 
 
 @pytest.mark.parametrize("labels", [50, 400])
@@ -107,6 +117,16 @@ def test_a_halved_rate_is_found(begins: int, mean: float, most: int) -> None:
     assert found[:, begins:].any(axis=1).sum() >= WORLDS - 1
     labels = 50 * (np.argmax(found[:, begins:], axis=1) + 1)
     assert np.median(labels) <= most
+
+
+@pytest.mark.parametrize(("size", "labels", "most"), [(0.25, 400, 6.5), (0.5, 50, 12.5)])
+def test_a_late_change_is_found_soon(size: float, labels: int, most: float) -> None:
+    """CUSUM, which knows its size and that days do not vary, needs 4.4 and 8.4 days."""
+    rng = np.random.default_rng(8)
+    options = {"labels": labels, "change": lambda x: x - size, "begins": 180}
+    years = simulate(rng, 60, days=260, **options)
+    found = level_alarms(years.level, years.series[0])[:, 180:]
+    assert np.mean(np.argmax(found, axis=1) + 1) <= most
 
 
 def test_a_change_of_slope_is_found() -> None:

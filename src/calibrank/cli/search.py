@@ -232,11 +232,14 @@ def _contradictions(record: FitRecord, run: Run, name: str) -> list[str]:
             f"up to {deepest:,}: probabilities of the others are not calibrated. Use "
             f"--top-k {population.top_k}."
         )
-    comparison = ScoreComparison(record)
-    comparison.add(run.scores)
     moved = scores_moved(record, run)
-    if moved or comparison.is_shifted:
-        found.append(f"In {name} {moved or comparison.message}")
+    if population is None or population.run_scores is None:
+        # Only the judged documents are known, which may be the top of each list.
+        comparison = ScoreComparison(record)
+        comparison.add(run.scores)
+        moved = comparison.message if comparison.is_shifted else None
+    if moved:
+        found.append(f"In {name} {moved}")
     return found
 
 
