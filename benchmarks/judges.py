@@ -9,14 +9,16 @@ whole queries. Of each method: mean log loss and ECE over runs and divisions. Di
 by division, and so are their standard errors.
 
 `--swap` replaces each run by the next one: the map of the old run, on the scale of ranks, is the
-start for the new one. With files of `arena_scores.py` instead of a folder of runs (`--scores
-FOLDER`), one model's anchored map starts another's.
+start for the new one. "Others" is one map by ranks of all other runs. With files of
+`arena_scores.py` instead of a folder of runs (`--scores FOLDER`), one model's anchored map starts
+another's.
 """
 
 import argparse
 import itertools
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -189,44 +191,65 @@ def reached(losses: dict[float, float]) -> str:
     return f"{np.exp(size):.0f}"
 
 
+def by_rank(train: Run, judged: Judged) -> Judged:
+    """Judged documents with the rank of their score in the run, from 0 to 1, as the score."""
+    ranks = np.searchsorted(np.sort(train.scores), judged.scores) / len(train)
+    return replace(judged, scores=ranks)
+
+
+def of_all(parts: list[Judged]) -> Judged:
+    """Judged documents of several runs by rank, where ranks are uniform over each run."""
+    columns = [[part.queries, part.documents, part.scores, part.labels] for part in parts]
+    *rows, labels = [np.concatenate(each) for each in zip(*columns, strict=True)]
+    places = np.arange(101)
+    run = Run(places, places, places / 100)
+    return Judged(*rows, labels, cr.impressions(labels), "judged documents", run=run)
+
+
 def compare_swaps(folder: Path, count: int) -> None:
     """A run replaces another: labels of the new one, with and without the old map as a start."""
     human = read_qrels(str(folder / "human.qrels"))
-    files = sorted(folder.glob("*.parquet"))
+    runs = {file.stem: read_run(str(file)) for file in sorted(folder.glob("*.parquet"))}
+    names = list(runs)
     results = Results()
-    for file, old_file in zip(files, [*files[1:], files[0]], strict=True):
-        parts = zip(
-            divisions(read_run(str(file)), count),
-            divisions(read_run(str(old_file)), count),
-            strict=True,
-        )
-        for (number, train, test, rng), (_, old_train, _, _) in parts:
-            key = file.stem, number
-            people, new = judged_rows(train, human, RULE), judged_rows(test, human, RULE)
-            old = fit_judged(judged_rows(old_train, human, RULE))
-            start = transfer(old, train.scores)
-            results.add("old map, 0 labels", key, start.predict(new.scores), new)
+    for parts in zip(*[divisions(run, count) for run in runs.values()], strict=True):
+        number = parts[0][0]
+        known = [judged_rows(train, human, RULE) for _, train, _, _ in parts]
+        maps = [fit_judged(judged) for judged in known]
+        ranked = [by_rank(part[1], judged) for part, judged in zip(parts, known, strict=True)]
+        for place, (_, train, test, rng) in enumerate(parts):
+            key, people = (names[place], number), known[place]
+            new = judged_rows(test, human, RULE)
+            old = transfer(maps[(place + 1) % len(maps)], train.scores)
+            pooled = fit_judged(of_all([*ranked[:place], *ranked[place + 1 :]]))
+            starts = {"old map": old, "others": transfer(pooled, train.scores)}
             rows = spread(people, 100, rng)
-            for size in (30, 100):
-                after = anchored(start, people, rows[:size])
-                results.add(f"old map, {size} spread", key, after.predict(new.scores), new)
-                results.add(f"own, {size} spread", key, alone(people, rows[:size], new.scores), new)
+            chosen = {f"{size} spread": rows[:size] for size in (30, 100)}
             order = rng.permutation(np.unique(people.queries))
-            for queries in (5, 10, 15):
-                rows = np.flatnonzero(np.isin(people.queries, order[:queries]))
-                after = anchored(start, people, rows)
-                results.add(f"old map, {queries} queries", key, after.predict(new.scores), new)
-                predicted = alone(people, rows, new.scores)
-                results.add(f"own, {queries} queries", key, predicted, new)
-        print(file.stem, flush=True)
+            for size in (5, 10, 15):
+                rows = np.flatnonzero(np.isin(people.queries, order[:size]))
+                chosen[f"{size} queries"] = rows
+            for name, start in starts.items():
+                results.add(f"{name}, 0 labels", key, start.predict(new.scores), new)
+            for labels, rows in chosen.items():
+                results.add(f"own, {labels}", key, alone(people, rows, new.scores), new)
+                for name, start in starts.items():
+                    after = anchored(start, people, rows)
+                    results.add(f"{name}, {labels}", key, after.predict(new.scores), new)
+        print(number, flush=True)
     results.print()
-    for method, other in (
-        ("old map, 0 labels", "own, 5 queries"),
-        ("old map, 5 queries", "own, 10 queries"),
-        ("old map, 10 queries", "own, 15 queries"),
-        ("old map, 30 spread", "own, 30 spread"),
-    ):
-        results.print_difference(method, other)
+    for start in ("old map", "others"):
+        for labels, own in (
+            ("0 labels", "5 queries"),
+            ("5 queries", "10 queries"),
+            ("10 queries", "15 queries"),
+            ("30 spread", "30 spread"),
+        ):
+            results.print_difference(f"{start}, {labels}", f"own, {own}")
+
+
+def pairs_of(rows: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> Judged:
+    return Judged(rows, rows, scores[rows], labels[rows], cr.naive(labels[rows]), "pairs")
 
 
 def compare_models(folder: Path, count: int) -> None:
@@ -248,9 +271,7 @@ def compare_models(folder: Path, count: int) -> None:
                 past = pool[100:400]
                 start = cr.anchor(log_map, old["test_scores"][past], old["test_labels"][past])
                 moved = transfer(start, scores[pool])
-                target = Judged(
-                    test, test, scores[test], labels[test], cr.naive(labels[test]), "pairs"
-                )
+                target = pairs_of(test, scores, labels)
                 results.add("old map, 0 labels", key, moved.predict(scores[test]), target)
                 for size in (30, 100):
                     chosen = pool[:size]
@@ -258,18 +279,12 @@ def compare_models(folder: Path, count: int) -> None:
                         start, scores[chosen], labels[chosen], population=scores[pool]
                     )
                     results.add(f"old map, {size}", key, after.predict(scores[test]), target)
-                    own = Judged(
-                        chosen,
-                        chosen,
-                        scores[chosen],
-                        labels[chosen],
-                        cr.naive(labels[chosen]),
-                        "pairs",
-                    )
+                    own = pairs_of(chosen, scores, labels)
                     predicted = platt(own, np.arange(size), scores[test])
                     results.add(f"own Platt, {size}", key, predicted, target)
         print(dataset)
         results.print()
+        results.print_difference("old map, 30", "own Platt, 100")
 
 
 def main() -> None:

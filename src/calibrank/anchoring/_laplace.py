@@ -145,7 +145,14 @@ class LogisticPosteriors:
         """
         z = self._log_odds(modes)
         p = expit(z)
-        variances = self._variances(covariances, self.total * p * (1 - p))
+        # One column per label: its coefficients, less what its group's level takes up.
+        units = self.design * self.prior_sds[:, : len(self.design), None]
+        of_levels: Floats | float = 0.0
+        if self.levels is not None:
+            diagonal, ratios = self._blocks(self.levels, self.total * p * (1 - p))
+            units -= self.levels.sd * self.levels.of_labels(ratios)
+            of_levels = self.levels.of_labels(self.levels.sd**2 / diagonal)
+        variances = of_levels + (units * (covariances @ units)).sum(axis=1)
         removed = np.minimum(self.total, 1)
         information = np.minimum(removed * p * (1 - p) * variances, _MOST_INFORMATION)
         variances /= 1 - information
@@ -154,21 +161,6 @@ class LogisticPosteriors:
         if_negative = (z + removed * p * variances) / moderations
         negative = self.total - self.positive
         return -softplus(-if_positive) @ self.positive - softplus(if_negative) @ negative
-
-    def _variances(self, covariances: Floats, weights: Floats) -> Floats:
-        """The variance of the log odds of each label under each prior."""
-        if self.levels is not None:
-            diagonal, ratios = self._blocks(self.levels, weights)
-            own = self.design * self.prior_sds[:, : len(self.design), None]
-            own -= self.levels.sd * self.levels.of_labels(ratios)
-            left = self.levels.of_labels(self.levels.sd**2 / diagonal)
-            return left + (own * (covariances @ own)).sum(axis=1)
-        rows, columns = np.triu_indices(len(self.design))
-        products = self.design[rows] * self.design[columns]
-        scales = self.prior_sds[:, rows] * self.prior_sds[:, columns]
-        # Pairs off the diagonal count twice.
-        coefficients = covariances[:, rows, columns] * scales * np.where(rows == columns, 1, 2)
-        return np.maximum(coefficients @ products, 0)
 
     def _line_search(
         self, solutions: Floats, before: Floats, steps: Floats
