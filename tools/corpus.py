@@ -15,6 +15,7 @@ import gzip
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -284,7 +285,10 @@ def judge(case: Case, source: Path) -> str:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file in source.iterdir():
-            (folder / file.name).symlink_to(file)
+            if file.is_dir():  # a case may write into it
+                shutil.copytree(file, folder / file.name)
+            else:
+                (folder / file.name).symlink_to(file)
         before = {file.name for file in folder.iterdir()}
         arguments = [*case.command.split(), *case.arguments]
         try:

@@ -85,9 +85,11 @@ def anchored_terms(
     result = anchored.curve
     if changed:
         result = _fit(anchored, joint(changed), scores, evidence, columns)
+    others = result.log_odds(scores, columns) - result.curve.log_odds(scores)
     for spec in specs:
         if isinstance(spec, Position):
-            term = fit_position(spec, anchored.piecewise, scores, evidence, columns, population)
+            labels = (scores, evidence, columns, others)
+            term = fit_position(spec, anchored.piecewise, *labels, population)
             result = replace(result, terms=(*result.terms, term))
     record = anchored.start.record
     recipe = record.recipe and " + ".join([record.recipe, *map(repr, terms)])

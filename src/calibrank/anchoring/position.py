@@ -53,13 +53,15 @@ def fit_position(
     scores: Floats,
     evidence: Evidence,
     columns: Any,
+    others: Floats,
     population: Any,
 ) -> PositionTerm:
     """What the first positions of lists change, from labels at all positions.
 
     Ranks are positions in the lists that would be shown (`list_ranks`), of all candidates and not
-    of the labelled pairs alone. Labels drawn at the top say most (`choose_pairs` with a larger
-    `importance` there); its probabilities go to `anchor` as `propensity`.
+    of the labelled pairs alone. `others` is what other terms add to the log odds. Labels drawn at
+    the top say most (`choose_pairs` with a larger `importance` there); its probabilities go to
+    `anchor` as `propensity`.
     """
     ranks = number_column(spec.column, columns, len(scores), "rank")
     inside = ranks < spec.n + 0.5
@@ -78,7 +80,7 @@ def fit_position(
     )
     labels = Evidence.trusted(weights * shares, weights, "naive")
     level = float(np.average(log_odds, weights=weights))
-    modes, covariances, chances = _posteriors(design, labels, level)
+    modes, covariances, chances = _posteriors(design, labels, level, others)
     # Levels at ranks of the top, where deviations are 0.
     knots = _rank_knots(spec.n)
     ones = np.ones_like(knots)
@@ -101,11 +103,13 @@ def fit_position(
     return PositionTerm(spec.column, spec.n, curve, by_rank)
 
 
-def _posteriors(design: Floats, labels: Evidence, level: float) -> tuple[Floats, Floats, Floats]:
+def _posteriors(
+    design: Floats, labels: Evidence, level: float, others: Floats
+) -> tuple[Floats, Floats, Floats]:
     """The mode and covariance under each prior of the exponent, and the probability of each."""
     means = np.array([[level, exponent, 1.0, 0.0, 0.0] for exponent in EXPONENTS])
     sds = np.array([[_INTERCEPT_SD, sd, DEVIATION_SD, *TOP_SDS] for sd, _ in EXPONENTS.values()])
-    problem = LogisticPosteriors(design, labels.total, labels.positive, means, sds)
+    problem = LogisticPosteriors(design, labels.total, labels.positive, means, sds, others)
     modes, hessians = problem.solve()
     evidence = problem.log_likelihoods(modes, hessians)
     evidence += np.log([probability for _, probability in EXPONENTS.values()])
