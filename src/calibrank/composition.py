@@ -81,7 +81,7 @@ REFUSED = (
         "terms",
         "a search engine",
         "where an engine keeps other columns than the score is not known",
-        "Use to_sql, or fitted.without_terms().",
+        "Export to SQL, or export fitted.without_terms().",
     ),
     Refusal(
         "Smooth, Position, Group, several levels",

@@ -18,7 +18,7 @@ from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Table
 from calibrank.tabular.rows import IdCounts
 from calibrank.tabular.rules import Rules
-from tests.cli.running import run_here
+from tests.cli.running import one_line, run_here
 
 
 def _table(world, **changed):
@@ -152,6 +152,9 @@ def test_the_text_output_has_bars_and_tables(tmp_path, world):
     _, shown, _ = run_here("diagnose", path, "--item", "item")
     for words in ("Weighted mean label by tenths", "half the negatives", "expected ECE", "█"):
         assert words in shown
+    # The caveat first, and once.
+    assert shown.startswith("warning base rate: Base-rate source: assumed.")
+    assert one_line(shown).count("stand for all pairs, at least") == 1
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from scipy.special import expit
 
 import calibrank as cr
 from calibrank.anchoring import to_base_rate
-from calibrank.cli.rendering import sensitivity_lines
 from calibrank.data.score_world import make_world
 from calibrank.maps import Population, Sensitivity
 from calibrank.metrics import NDCG, Estimate
@@ -240,7 +239,6 @@ def test_a_known_rate_is_no_range_of_rates(rows: ReportRows) -> None:
         text = describe_source(replace(fitted, record=record))["text"]
         assert ("the base rate lies" in text) == bool(expected)
         assert expected in text
-        assert ("the base rate lies" in sensitivity_lines(band)) == bool(expected)
 
 
 def test_propensity_weighted_labels_do_not_identify_the_base_rate() -> None:

@@ -283,7 +283,9 @@ def report() -> None:
     Option("--out -o", "Where to write an HTML page with the time series.", path),
     Option("--refit", "Where to save a new map, fitted to the labels of the window.", path),
     Option("--window", "Days that estimates and the refit look back.", whole(1, 100_000), 28),
-    *(options.SCORE, options.LABEL, options.USER, options.WEIGHT, options.BAD_ROWS),
+    options.SCORE,
+    column("--label", "What is liked: 0 or 1. A row without a label has none yet.", "label"),
+    *(options.USER, options.WEIGHT, options.BAD_ROWS),
     Option("--fail-on-alarm", "Exit with code 7 if calibration has changed.", bool, default=False),
     options.JSON,
     rules=[

@@ -58,7 +58,8 @@ def diagnose(given: Given) -> None:
     about["deciles"] = [{"score": score, "preference": rate} for score, rate in result.deciles]
     about["sensitivity"] = ranged and asdict(ranged) | {"is_informative": ranged.is_informative}
     console.answer(about)
-    for row in rows:
+    # What to worry about comes first.
+    for row in sorted(rows, key=lambda row: row["severity"] != "warning"):
         mark = f"[{_COLOURS[row['severity']]}]{row['severity']:7}[/]"
         about_it = f"[bold]{console.shown(row['subject'])}[/]: {console.shown(row['message'])}"
         console.show(f"{mark} {about_it}")
@@ -70,7 +71,7 @@ def diagnose(given: Given) -> None:
     if result.label_plan:
         console.show(
             "\n[bold]Expected calibration error after labelling randomly shown pairs[/], "
-            "if the log has the right shape; with 30 labels, it was up to half more on real data"
+            "if the log has the right shape. With 30 labels it may be half as much again."
         )
         errors = {f"{step.labels:9,}": step.error for step in result.label_plan}
         _print_bars("   labels  expected ECE", errors)

@@ -42,16 +42,13 @@ def print_base_rate(record: FitRecord) -> None:
     console.show(f"[bold]{meaning}[/]\n{source} {explanation}")
     # At a known rate there is a band, but no range of rates to tell of.
     if record.sensitivity is not None and record.sensitivity.alternatives:
-        console.show(sensitivity_lines(record.sensitivity))
+        described = [console.shown(record.sensitivity.description)]
+        console.show("\n".join([*filter(None, described), sensitivity_lines(record.sensitivity)]))
 
 
 def sensitivity_lines(sensitivity: Sensitivity) -> str:
-    """The range of base rates with its assumption, and the result under each alternative."""
-    lines = []
-    base_rates = sensitivity.description
-    if base_rates:
-        lines.append(console.shown(base_rates))
-    lines.append("Mean probability under alternative assumptions about the log:")
+    """The result under each alternative assumption."""
+    lines = ["Mean probability under alternative assumptions about the log:"]
     lines.append(f"  [bold]{'assumption':20} {'all pairs':>10} {'top 10% of scores':>18}[/]")
     for alternative in sensitivity.alternatives:
         top_rate = alternative.top_rate

@@ -241,8 +241,10 @@ def verdict(
         f"{_with_interval(ratio, 3)}. Calibration slope {_with_interval(slope, 3)}. 1 is ideal for "
         "both."
     )
-    tested = _test_fact(shape, p_value)
-    facts = [_loss_fact(estimates), rates, *_worst_fact(gap, title), tested]
+    worst = []
+    if gap is not None and gap.text[1:] != title[1:]:
+        worst.append(f"The worst bin: {gap.text}")
+    facts = [_loss_fact(estimates), rates, *worst, _test_fact(shape, p_value)]
     return {"tone": tone, "error": _average_error(estimates), "title": title, "facts": facts}
 
 
@@ -289,13 +291,6 @@ def _loss_fact(estimates: Mapping[str, Estimate]) -> str:
     constant = f"the best constant, {estimates['ConstantLogLoss'].value:.4f}"
     loss = _with_interval(estimates["LogLoss"], 4)
     return f"Log loss {loss}: {abs(gain):.4f} {side} than that of {constant}."
-
-
-def _worst_fact(gap: Gap | None, title: str) -> list[str]:
-    """The worst bin, unless the title is about it."""
-    if gap is None or gap.text[1:] == title[1:]:
-        return []
-    return [f"The worst bin: {gap.text}"]
 
 
 def _test_fact(shape: Misfit, p_value: float) -> str:

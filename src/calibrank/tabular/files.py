@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calibrank.errors import DataError
+from calibrank.errors import DataError, Setting
 from calibrank.tabular.arrow import numbers_of, parse_ids
 from calibrank.tabular.csv_files import (
     csv_batches,
@@ -74,6 +74,15 @@ class Batch:
         if column.null_count or pa.types.is_float16(column.type):
             column = column.cast(pa.float64()).fill_null(np.nan)
         return numbers_of(column)
+
+    def labels(self, name: str) -> npt.NDArray[Any]:
+        """Return the numeric column of labels; where it holds text, the error offers a rule."""
+        try:
+            return self.numbers(name)
+        except DataError as error:
+            answer = Setting("label", f'{name} == "yes"')
+            error.remedies = [("Correct it, or declare what is liked, such as ", answer, ".")]
+            raise
 
     def ids(self, name: str) -> pa.Array:
         """Return a column of ids: integers, or text."""

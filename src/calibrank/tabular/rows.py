@@ -148,7 +148,7 @@ def labels_of(batch: Batch, columns: Columns) -> tuple[npt.NDArray[Any], Floats 
     """The labels of a batch, and the number of rows each stands for (None: one)."""
     rule = columns.label_rule
     if rule is None:
-        return batch.numbers(columns.label), None
+        return batch.labels(columns.label), None
     values = {name: batch.numbers(name) for name in rule.columns.values()}
     for name in rule.texts:
         values[name] = batch.texts(name)

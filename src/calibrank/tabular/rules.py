@@ -81,13 +81,7 @@ class Rules:
 
     def _check_numbers(self, batch: Batch, role: str, name: str) -> Mask | None:
         rule = COLUMN_RULES[role]
-        try:
-            values = batch.numbers(name)
-        except DataError as error:
-            if role == "label":
-                answer = Setting("label", f'{name} == "yes"')
-                error.remedies = [("Correct it, or declare what is liked, such as ", answer, ".")]
-            raise
+        values = batch.labels(name) if role == "label" else batch.numbers(name)
         if _range_is_valid(rule, values):
             return None
         valid: Mask = rule.holds(values)
