@@ -16,56 +16,52 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Prior standard deviation of the intercept: odds wrong by a factor of ten are plausible.
 INTERCEPT_SD = 2.0
-"""Prior standard deviation of the intercept: odds wrong by a factor of ten are plausible."""
+# That the base rate lies where a range says; otherwise priors are as wide as without a range. A
+# range of a known or assumed rate says nothing about the slope. On four simulated worlds 0.75 lost
+# less with a wrong range, but let ten labels leave a right one.
 RANGE_PROBABILITY = 0.9
-"""That the base rate lies where a range says; otherwise priors are as wide as without a range. A
-range of a known or assumed rate says nothing about the slope. On four simulated worlds 0.75 lost
-less with a wrong range, but let ten labels leave a right one."""
+# That a curve is right within its sampling error, if it comes from labels as good as these.
 LABELS_PROBABILITY = 0.98
-"""That a curve is right within its sampling error, if it comes from labels as good as these."""
+# However narrow the range: about 5% of the odds.
 SMALLEST_INTERCEPT_SD = 0.05
-"""However narrow the range: about 5% of the odds."""
+# Prior means of the slope, relative to the biased fit, which often overstates the slope, with
+# their probabilities before the labels.
 SLOPE_FACTORS = {2.0: 0.05, 1.0: 0.27, 0.5: 0.4, 0.25: 0.2, 0.0: 0.08}
-"""Prior means of the slope, relative to the biased fit, which often overstates the slope, with
-their probabilities before the labels."""
+# Prior standard deviation of the slope around each of them, relative to the biased fit's slope.
 SLOPE_SD = 0.3
-"""Prior standard deviation of the slope around each of them, relative to the biased fit's slope."""
+# Prior standard deviations of the first cosine of the rank's normal score, with their
+# probabilities; 0 is the base curve alone. The j-th cosine has 1 / j of the first one's.
 COSINE_SDS = {0.0: 0.15, 0.03: 0.2, 0.1: 0.2, 0.3: 0.25, 1.0: 0.05}
-"""Prior standard deviations of the first cosine of the rank's normal score, with their
-probabilities; 0 is the base curve alone. The j-th cosine has 1 / j of the first one's."""
+# That deviations are polynomials of the score: the rest of the probability.
 POLYNOMIAL_PROBABILITY = 0.15
-"""That deviations are polynomials of the score: the rest of the probability."""
+# Prior standard deviations of the first polynomial of the score.
 POLYNOMIAL_SDS = (0.1, 0.3, 1.0, 3.0)
-"""Prior standard deviations of the first polynomial of the score."""
+# Each further polynomial has this fraction of the previous one's standard deviation.
 POLYNOMIAL_DECAY = 0.5
-"""Each further polynomial has this fraction of the previous one's standard deviation."""
-
+# How much of the biased fit's terms holds, with probabilities before the labels: that nothing or
+# all of them holds is more likely than a part.
 TERM_FACTORS = {0.0: 0.4, 0.25: 0.08, 0.5: 0.08, 0.75: 0.1, 1.0: 0.2, 1.25: 0.08, 1.5: 0.06}
-"""How much of the biased fit's terms holds, with probabilities before the labels: that nothing or
-all of them holds is more likely than a part."""
-
+# The part of held-out scores that counts without information about the rate, and the information
+# that adds half of the rest: in units of k p (1 - p), for k labels of rate p.
 HELD_OUT_PART = 0.25
 HELD_OUT_INFORMATION = 50.0
-"""The part of held-out scores that counts without information about the rate, and the information
-that adds half of the rest: in units of k p (1 - p), for k labels of rate p."""
-
+# Beyond the second, information about the rate makes a `Spline` of the labels alone count as much
+# as the posterior with about the first, in the same units.
 SPLINE_INFORMATION = 600.0
 SPLINE_FROM = 30.0
-"""Beyond the second, information about the rate makes a `Spline` of the labels alone count as much
-as the posterior with about the first, in the same units."""
-
+# Prior probability that a judge's curve has about the right shape: it saw the same documents, so
+# that no exposure is between its labels and those of people. Otherwise priors are wide.
 JUDGED_PROBABILITY = 0.9
-"""Prior probability that a judge's curve has about the right shape: it saw the same documents, so
-that no exposure is between its labels and those of people. Otherwise priors are wide."""
+# How far its level may be off: 33 judges of one collection called 2% to 60% relevant where 27%
+# were.
 JUDGED_INTERCEPT_SD = 1.0
-"""How far its level may be off: 33 judges of one collection called 2% to 60% relevant where 27%
-were."""
+# How much of its slope holds: judges are rather too sure than too unsure.
 JUDGED_SLOPE_FACTORS = {1.0: 0.25, 0.75: 0.25, 0.5: 0.25, 0.25: 0.25}
-"""How much of its slope holds: judges are rather too sure than too unsure."""
+# Small deviations from a judge's curve: a few labels must not bend a good one.
 JUDGED_SLOPE_SD = 0.1
 JUDGED_COSINE_SDS = {0.0: 1 / 3, 0.03: 1 / 3, 0.1: 1 / 3}
-"""Small deviations from a judge's curve: a few labels must not bend a good one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,26 +31,10 @@ import numpy as np
 from calibrank._internal.isotonic import isotonic_values
 from calibrank._internal.logit import expit, logit
 from calibrank._internal.validation import Floats
+from calibrank.anchoring import _priors as given
 from calibrank.anchoring._laplace import Levels, LogisticPosteriors, moderation
 from calibrank.anchoring._population import Population
-from calibrank.anchoring._priors import (
-    HELD_OUT_INFORMATION,
-    HELD_OUT_PART,
-    INTERCEPT_SD,
-    JUDGED,
-    JUDGED_PROBABILITY,
-    LABELS_PROBABILITY,
-    POLYNOMIAL_DECAY,
-    POLYNOMIAL_PROBABILITY,
-    POLYNOMIAL_SDS,
-    RANGE_PROBABILITY,
-    SMALLEST_INTERCEPT_SD,
-    SPLINE_FROM,
-    SPLINE_INFORMATION,
-    TERM_FACTORS,
-    WIDE,
-    Priors,
-)
+from calibrank.anchoring._priors import JUDGED, WIDE, Priors
 from calibrank.anchoring._terms import Terms, candidate_terms
 from calibrank.anchoring.known_rate import shifts_for
 from calibrank.curves import Spline
@@ -156,7 +140,7 @@ def _posterior_sets(
     # The logarithm of the odds must stay finite.
     rate = min(max(population.mean(probabilities), 1e-9), 1 - 1e-9)
     candidates = list(candidate_terms(biased, population, labels.scores))
-    factors = TERM_FACTORS if labels.has_terms else {0.0: 1.0}
+    factors = given.TERM_FACTORS if labels.has_terms else {0.0: 1.0}
 
     def found(priors: Priors, base_curves: Sequence[Terms] = candidates) -> list[_Posterior]:
         chosen: list[_Posterior] = []
@@ -169,14 +153,14 @@ def _posterior_sets(
     # The first base curve is the biased fit itself.
     start = candidates[:1]
     if is_judged:
-        judged = (JUDGED_PROBABILITY, found(JUDGED, start))
-        return [judged, (1 - JUDGED_PROBABILITY, found(WIDE))]
+        judged = (given.JUDGED_PROBABILITY, found(JUDGED, start))
+        return [judged, (1 - given.JUDGED_PROBABILITY, found(WIDE))]
     if rate_range is None:
         return [(1.0, found(WIDE))]
     width = _intercept_sd(rate_range, probabilities, population)
     if biased.record.base_rate is not None:
         narrow = found(replace(WIDE, intercept_sd=width))
-        return [(RANGE_PROBABILITY, narrow), (1 - RANGE_PROBABILITY, found(WIDE))]
+        return [(given.RANGE_PROBABILITY, narrow), (1 - given.RANGE_PROBABILITY, found(WIDE))]
     # A range without a rate is the sampling error of labels, from which the curve comes too. Terms
     # are orthonormal, so that slope and deviations have about the same error as the intercept.
     spread = max(population.spread(start[0].base_curve), _LEAST_SPREAD)
@@ -184,7 +168,7 @@ def _posterior_sets(
     narrow = found(
         Priors(width, {1.0: 1.0}, width / spread, sizes), [replace(start[0], probability=1.0)]
     )
-    return [(LABELS_PROBABILITY, narrow), (1 - LABELS_PROBABILITY, found(WIDE))]
+    return [(given.LABELS_PROBABILITY, narrow), (1 - given.LABELS_PROBABILITY, found(WIDE))]
 
 
 def _information(labels: RandomLabels) -> float:
@@ -198,7 +182,7 @@ def _spline(
     labels: RandomLabels, population: Population, information: float
 ) -> tuple[float, Floats]:
     """The share of the labels alone, and their probabilities over the population."""
-    share = max(information - SPLINE_FROM, 0.0) / (information + SPLINE_INFORMATION)
+    share = max(information - given.SPLINE_FROM, 0.0) / (information + given.SPLINE_INFORMATION)
     if not share or labels.has_terms:
         return 0.0, np.zeros_like(population.grid)
     masses = labels.discount * np.array([labels.positive, labels.total])
@@ -209,7 +193,8 @@ def _spline(
 
 def _weights(sets: list[_Weighted], information: float) -> Floats:
     """The weight of each posterior: of its set by marginal likelihood, in it by held-out labels."""
-    part = HELD_OUT_PART + (1 - HELD_OUT_PART) * information / (information + HELD_OUT_INFORMATION)
+    known = information / (information + given.HELD_OUT_INFORMATION)
+    part = given.HELD_OUT_PART + (1 - given.HELD_OUT_PART) * known
     within = []
     evidence = []
     for probability, chosen in sets:
@@ -239,7 +224,7 @@ def _intercept_sd(
     # The rate's log odds move by this much per unit of the intercept: by less than one where
     # probabilities differ.
     movement = population.mean(probabilities * (1 - probabilities)) / (rate * (1 - rate))
-    return min(max(float(width) / movement, SMALLEST_INTERCEPT_SD), INTERCEPT_SD)
+    return min(max(float(width) / movement, given.SMALLEST_INTERCEPT_SD), given.INTERCEPT_SD)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -315,11 +300,11 @@ class _CurveFamily:
                 wide = [np.concatenate([first, size * decay]) for size in sizes]
                 groups.append((wide, list(sizes.values())))
             return groups
-        each = POLYNOMIAL_PROBABILITY / len(POLYNOMIAL_SDS) / max(deviations, 1)
+        each = given.POLYNOMIAL_PROBABILITY / len(given.POLYNOMIAL_SDS) / max(deviations, 1)
         groups = []
         for degree in range(1, deviations + 1):
-            powers = POLYNOMIAL_DECAY ** np.arange(degree)
-            wide = [np.concatenate([first, size * powers]) for size in POLYNOMIAL_SDS]
+            powers = given.POLYNOMIAL_DECAY ** np.arange(degree)
+            wide = [np.concatenate([first, size * powers]) for size in given.POLYNOMIAL_SDS]
             groups.append((wide, [each] * len(wide)))
         return groups
 
