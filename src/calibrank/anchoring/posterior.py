@@ -48,7 +48,7 @@ _TWO_SIDED_95 = 1.96
 _LEAST_SPREAD = 0.5
 # Labels are pooled within so many quantiles of their offset.
 _OFFSET_BINS = 8
-# More labels than this are pooled, which bounds the cost of each of the many fits.
+# More labels are pooled, which bounds the cost of each of the many fits.
 _POOL_LABELS_FROM = 2048
 _LABEL_POOLS = 1024
 
