@@ -101,7 +101,7 @@ class Sizes(NamedTuple):
 
 # A change of the log odds by 0.75 halves or doubles a rare rate; 0.25 is a slope of 0.75 or 1.25.
 _LEVELS = (Size(0.25, 0.23, 72.0), Size(0.5, 0.32), Size(0.75, 0.35), Size(1.5, 0.1))
-LEVEL_SIZES = Sizes(_LEVELS, 1.0, share=1.8)
+LEVEL_SIZES = Sizes(_LEVELS, 1.0, share=1.4)
 SLOPE_SIZES = Sizes((Size(0.25, 1.0),), 0.25, share=0.8)
 
 
