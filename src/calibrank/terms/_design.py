@@ -58,9 +58,9 @@ class Levels:
         weights = self.times(weights, rows)
         if not native.READY:
             codes, size = self.codes[rows], self.width + 1
-            by_column = [add_up(codes, weights * column, size) for column in matrix.T]
-            return np.array(by_column)[:, : self.width]
-        sums = np.zeros((self.width + 1, matrix.shape[1]))
+            columns = [add_up(codes, weights * column, size) for column in matrix.T]
+            return np.array(columns)[:, : self.width]
+        sums: Floats = np.zeros((self.width + 1, matrix.shape[1]))
         native.loops.add_rows(self.codes[rows], weights, matrix, sums)
         return sums[: self.width].T
 

@@ -369,9 +369,8 @@ def _correction(problem: Problem, z: Floats, coefficients: Floats, levels: objec
     at_zero = z[rows] - coefficients[levels.codes[rows]]
     odds = np.exp(np.clip(at_zero, -_MOST_LOG_ODDS, _MOST_LOG_ODDS))
     logs = np.outer(add_up(own, positive, len(some)), _GRID)
-    for column, factor in enumerate(np.exp(_GRID).tolist()):
-        logs[:, column] -= add_up(own, total * np.log1p(odds * factor), len(some))
-    logs += add_up(own, total * np.log1p(odds), len(some))[:, None]
+    losses = np.log1p(np.outer(odds, np.exp(_GRID))) - np.log1p(odds)[:, None]
+    logs -= Levels(own, len(some)).products(total, losses, slice(None)).T
     highest = logs.max(axis=1)
     likelihoods = np.exp(logs - highest[:, None])
     gradient = add_up(own, positive - total * p[rows], len(some))
