@@ -29,7 +29,7 @@ import pytest
 from traced_tests import Selection, Tracer
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("curves", "terms", "evidence.py", "summary", "metrics")
+SOURCES = ("curves", "terms", "anchoring", "maps", "evidence.py", "summary", "metrics")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.dont_write_bytecode = True
 # Imported before the tests are, once for all mutants.
@@ -63,6 +63,14 @@ TESTS = {
         "tests/summary/test_by_segment.py",
         "tests/summary/test_segment_cells_by_hand.py",
         "tests/test_arguments.py",
+    ],
+    "anchoring": ["src/calibrank/anchoring", "tests/anchoring", "tests/golden/test_numbers.py"],
+    "maps": [
+        "src/calibrank/maps",
+        "tests/maps",
+        "tests/golden",
+        "tests/laws/test_saved_files.py",
+        "tests/laws/test_exports.py",
     ],
     "evidence.py": [
         "src/calibrank/evidence.py",

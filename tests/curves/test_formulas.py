@@ -231,3 +231,12 @@ def test_a_function_that_is_saturated_at_most_scores_is_no_outlier() -> None:
     labels = rng.random(2_000) < 1 / (1 + np.exp(35 - scores))
     close = cr.Beta().fit(scores, labels).predict([34.0, 36.0])
     np.testing.assert_allclose(close, 1 / (1 + np.exp([1.0, -1.0])), atol=0.05)
+
+
+def test_a_histogram_of_which_one_bin_has_nearly_all_scores_warns() -> None:
+    rng = np.random.default_rng(0)
+    scores = np.append(rng.normal(size=400), -1e6)
+    labels = np.append(rng.random(400) < 0.5, False)
+    with pytest.warns(FlatMapWarning, match="98% of the scores are in one bin") as found:
+        cr.Histogram().fit(scores, labels)
+    assert found[0].filename == __file__
