@@ -322,3 +322,9 @@ def test_positives_must_have_exposure_above_0_unless_it_is_clipped():
 def test_impossible_propensity_models_are_rejected(options):
     with pytest.raises(cr.DataError, match=r"power must be|clip must lie|negatives must be"):
         PropensityModel(**options)
+
+
+def test_a_propensity_whose_inverse_overflows_is_refused_by_its_own_rule():
+    start = cr.Sigmoid().fit([0.0, 1.0], [0, 1])
+    with pytest.raises(cr.DataError, match="propensity must be at least 1e-30, got 5e-324"):
+        cr.anchor(start, [0.0, 1.0], [0, 1], propensity=[5e-324, 0.5])

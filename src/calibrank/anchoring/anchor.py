@@ -17,6 +17,7 @@ import numpy as np
 
 from calibrank._internal.json import digest_of_rows, sketch_of_rows
 from calibrank._internal.logit import expit, logit
+from calibrank._internal.rules import COLUMN_RULES
 from calibrank._internal.segment_keys import names_of
 from calibrank._internal.validation import (
     Floats,
@@ -34,7 +35,7 @@ from calibrank.anchoring._population import Population, moved_start, population_
 from calibrank.anchoring._terms_of import Anchored, anchored_terms, default_terms, start_log_odds
 from calibrank.anchoring.posterior import PosteriorCurve, RandomLabels, posterior_curve
 from calibrank.composition import refusal
-from calibrank.evidence import Evidence, Labels, as_evidence, is_usable
+from calibrank.evidence import Evidence, Labels, as_evidence
 from calibrank.maps import Anchoring, CalibrationMap, PiecewiseCurve
 from calibrank.maps.calibration_map import require_map
 from calibrank.metrics import LogLoss
@@ -178,8 +179,9 @@ def label_weights(propensity: Numbers | None, rows: int) -> Floats:
     if propensity is None:
         return np.ones(rows)
     chances = column("propensity", propensity, rows)
+    rule = COLUMN_RULES["propensity"]
     remedy = "Log the policy's probabilities."
-    require(is_usable, "propensity", "lie in (0, 1]", chances, remedy)
+    require(rule.holds, "propensity", rule.statement_for, chances, remedy)
     inverse = 1 / chances
     # Kish: (sum of w)^2 / sum of w^2 labels of equal weight have the same variance.
     return inverse * inverse.sum() / (inverse**2).sum()
