@@ -8,6 +8,7 @@ from scipy.special import expit, logit
 
 import calibrank as cr
 from calibrank.anchoring import Exploration, choose_pairs, list_ranks
+from calibrank.anchoring.position import _rank_knots
 from calibrank.maps import PositionTerm
 from tests.maps.samples import map_of
 
@@ -212,3 +213,12 @@ def test_positions_are_fitted_beside_the_other_terms() -> None:
     start = model.fit(scores, labels, columns)
     fitted = cr.anchor(start, scores, labels, columns, terms=[cr.Position("rank")])
     assert fitted.predict(scores, columns).mean() == pytest.approx(labels.mean(), abs=0.005)
+
+
+def test_long_tops_have_a_knot_per_rank_at_first_and_fewer_beyond() -> None:
+    halves = np.arange(1, 11, 0.5)
+    assert _rank_knots(5).tolist() == halves[:10].tolist()
+    longer = _rank_knots(100)
+    assert longer[:20].tolist() == halves.tolist()
+    assert longer[-1] == pytest.approx(100.5)
+    assert len(longer) < 70
