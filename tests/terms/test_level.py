@@ -269,3 +269,21 @@ def test_errors_of_slopes_are_saved_and_move_with_the_map() -> None:
     moved = fitted.moved(0.4, 1.5).interval([-2.0, 0.5, 2.0], columns)
     np.testing.assert_allclose(moved.low, expit(0.4 + 1.5 * logit(low)))
     np.testing.assert_allclose(moved.high, expit(0.4 + 1.5 * logit(high)))
+
+
+def test_the_order_of_rows_changes_nothing_where_levels_are_many():
+    """How much levels differ is estimated from some of them, chosen whatever the order."""
+    rng = np.random.default_rng(0)
+    rows = 15_000
+    user = rng.integers(0, 4_000, rows)
+    scores = rng.normal(size=rows)
+    levels = 0.4 * rng.normal(size=4_000)
+    labels = (rng.random(rows) < 1 / (1 + np.exp(1.5 - scores - levels[user]))).astype(float)
+    order = rng.permutation(rows)
+    columns = {"half": np.where(user % 2, "a", "b"), "user": user.astype(str)}
+    model = cr.Platt() + cr.Level("half", "user")
+    first = model.fit(scores, labels, columns)
+    mixed = {name: values[order] for name, values in columns.items()}
+    second = model.fit(scores[order], labels[order], mixed)
+    found = [fitted.predict(scores, columns) for fitted in (first, second)]
+    assert np.allclose(*found, rtol=1e-9)
