@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 import calibrank as cr
 from calibrank.anchoring import with_sampling_range
-from calibrank.anchoring._laplace import Levels, LogisticPosteriors
+from calibrank.anchoring._laplace import LogisticPosteriors
 from calibrank.anchoring._population import Population
 from calibrank.anchoring._terms import _cosines
 from calibrank.anchoring.posterior import RandomLabels, posterior_curve
@@ -108,35 +108,6 @@ def test_posterior_modes_are_those_of_scipy(seed, rows, rate):
         p = 1 / (1 + np.exp(-mode @ design))
         expected = (design * total * p * (1 - p)) @ design.T * sd[:, None] * sd + np.eye(4)
         assert hessian == pytest.approx(expected, rel=1e-6, abs=1e-6)
-
-
-def test_levels_of_groups_are_coefficients_that_are_integrated_out():
-    """As with one more row of the design per group, whose prior is that of the levels."""
-    rng = np.random.default_rng(2)
-    counts = np.array([1, 30, 4, 25])
-    code = np.repeat(np.arange(4), counts)
-    design = np.array([np.ones(60), *rng.standard_normal((2, 60))])
-    labels = (rng.random(60) < 0.4).astype(float)
-    means, sds = rng.standard_normal((3, 3)), rng.uniform(0.3, 2, (3, 3))
-    known = np.full(60, 1.2), 1.2 * labels
-    problem = LogisticPosteriors(design, *known, means, sds, 0.1, Levels(counts, 0.8))
-    indicators = (code == np.arange(4)[:, None]).astype(float)
-    dense = LogisticPosteriors(
-        np.vstack([design, indicators]),
-        *known,
-        np.hstack([means, np.zeros((3, 4))]),
-        np.hstack([sds, np.full((3, 4), 0.8)]),
-        0.1,
-    )
-    modes, hessians = problem.solve()
-    expected, dense_hessians = dense.solve()
-    assert modes == pytest.approx(expected, abs=1e-8)
-    covariances, all_covariances = np.linalg.inv(hessians), np.linalg.inv(dense_hessians)
-    assert covariances == pytest.approx(all_covariances[:, :3, :3], abs=1e-8)
-    likelihoods = dense.log_likelihoods(expected, dense_hessians)
-    assert problem.log_likelihoods(modes, hessians) == pytest.approx(likelihoods, abs=1e-8)
-    scores = dense.held_out_scores(expected, all_covariances)
-    assert problem.held_out_scores(modes, covariances) == pytest.approx(scores, abs=1e-8)
 
 
 def test_held_out_scores_are_those_of_refits_without_each_label():

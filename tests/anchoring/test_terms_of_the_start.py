@@ -7,8 +7,7 @@ import pytest
 from scipy.special import expit
 
 import calibrank as cr
-from calibrank.anchoring.anchor import group_correlation
-from calibrank.anchoring.posterior import RandomLabels
+from calibrank.anchoring.anchor import group_weights
 
 COUNTRIES = 12
 
@@ -156,18 +155,19 @@ def test_labels_of_whole_queries_count_for_less(judged: cr.CalibrationMap) -> No
     assert high - low > 1.6 * (before.high - before.low)
 
 
-def test_the_correlation_of_labels_of_one_group(judged: cr.CalibrationMap) -> None:
-    """Few groups say little: the correlation stays near that of judged pools, 0.2."""
+def test_the_weight_of_a_group_is_that_of_correlated_labels(judged: cr.CalibrationMap) -> None:
+    """m labels with correlation r count as m / (1 + (m - 1) r); none count for more than one."""
     rng = np.random.default_rng(2)
-    for count, spread, lowest, highest in (
-        (200, 0.0, 0.0, 0.06),
-        (200, 3.0, 0.3, 0.7),
-        (3, 0.0, 0.12, 0.28),
-    ):
-        scores, labels, query = queries(rng, count, 10, spread)
-        ones = np.ones(len(scores))
-        given = RandomLabels(scores, ones, labels, 0 * ones)
-        assert lowest <= group_correlation(judged, given, query)[0] <= highest
+    for spread, lowest, highest in ((0.0, 0.0, 0.06), (3.0, 0.3, 0.7)):
+        scores, labels, query = queries(rng, 200, 10, spread)
+        weights = group_weights(judged, scores, cr.naive(labels), np.zeros(len(scores)), query)
+        assert np.unique(weights).size == 1
+        correlation = (1 / weights[0] - 1) / 9
+        assert lowest <= correlation <= highest
+    # Few groups say little: the correlation stays near that of judged pools, 0.2.
+    scores, labels, query = queries(rng, 3, 10, 0.0)
+    weights = group_weights(judged, scores, cr.naive(labels), np.zeros(len(scores)), query)
+    assert (1 / weights[0] - 1) / 9 == pytest.approx(0.2, abs=0.08)
 
 
 def test_intervals_cover_the_truth_of_new_queries(judged: cr.CalibrationMap) -> None:

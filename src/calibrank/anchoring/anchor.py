@@ -22,7 +22,6 @@ from calibrank._internal.segment_keys import names_of
 from calibrank._internal.validation import (
     Floats,
     IdsLike,
-    Indices,
     Numbers,
     add_up,
     column,
@@ -30,7 +29,7 @@ from calibrank._internal.validation import (
     require,
     score_column,
 )
-from calibrank.anchoring._laplace import Levels, LogisticPosteriors
+from calibrank.anchoring._laplace import LogisticPosteriors
 from calibrank.anchoring._population import Population, moved_start, population_of
 from calibrank.anchoring._terms_of import Anchored, anchored_terms, default_terms, start_log_odds
 from calibrank.anchoring.posterior import PosteriorCurve, RandomLabels, posterior_curve
@@ -45,9 +44,6 @@ from calibrank.terms import TermSpec
 # Queries of judged pools have 0.1 to 0.3.
 PRIOR_CORRELATION = 0.2
 PRIOR_GROUPS = 5.0
-_LARGEST_CORRELATION = 0.9
-# More labels count by their weight alone: solving for levels under every prior would take too long.
-_MOST_WITH_LEVELS = 5_000
 _SMALLEST_VARIANCE = 1e-6
 # Log odds gained over the population at least, so that different scores stay different.
 _SMALLEST_RISE = 1e-6
@@ -111,12 +107,10 @@ def anchor(
     offset, has_terms = start_log_odds(fitted, shown, columns)
     pairs = population_of(fitted, shown, population)
     alone = fitted.without_terms()
+    if groups is not None:
+        weights = weights * group_weights(alone, shown, given, offset, groups)
     total, positive = weights * given.total, weights * given.positive
     random_labels = RandomLabels(shown, total, positive, offset, has_terms)
-    if groups is not None:
-        codes = np.unique(ids("groups", groups, len(shown)), return_inverse=True)[1]
-        random_labels, discount = _with_levels(alone, random_labels, codes)
-        total, positive = discount * total, discount * positive
     moved = None if population is None else moved_start(alone, pairs)
     starts = [alone] if moved is None else [alone, moved]
     is_judged = fitted.record.population is not None
@@ -187,62 +181,35 @@ def label_weights(propensity: Numbers | None, rows: int) -> Floats:
     return inverse * inverse.sum() / (inverse**2).sum()
 
 
-def _with_levels(
-    fitted: CalibrationMap, labels: RandomLabels, codes: Indices
-) -> tuple[RandomLabels, Floats]:
-    """Labels in the order of their groups, with levels, and the weight of each label given.
+def group_weights(
+    fitted: CalibrationMap, scores: Floats, evidence: Evidence, offset: Floats, groups: IdsLike
+) -> Floats:
+    """The weight of each label: m labels with correlation r count as m / (1 + (m - 1) r).
 
-    About the rate, m labels with correlation r say as much as m / (1 + (m - 1) r). What they say
-    about the slope within their group counts fully, so that levels are part of the posterior.
+    The correlation is that of the residuals of two labels of one group, after the level and the
+    slope of the map were fitted to all labels; with few groups it stays near its prior.
     """
+    names, codes = np.unique(ids("groups", groups, len(scores)), return_inverse=True)
     sizes = np.bincount(codes)
-    if sizes.max() == 1:
-        return labels, np.ones(len(codes))
-    correlation, variance = group_correlation(fitted, labels, codes)
-    discount = (1 / (1 + (sizes - 1) * correlation))[codes]
-    if len(codes) > _MOST_WITH_LEVELS:
-        total, positive = discount * labels.total, discount * labels.positive
-        return replace(labels, total=total, positive=positive), discount
-    # A level of variance t adds t v^2 to the covariance of two labels of variance v.
-    sd = float(np.sqrt(correlation / (1 - correlation) / variance))
-    order = np.argsort(codes, kind="stable")
-    with_levels = replace(
-        labels,
-        scores=labels.scores[order],
-        total=labels.total[order],
-        positive=labels.positive[order],
-        offset=labels.offset[order],
-        discount=discount[order],
-        levels=Levels(sizes, sd),
-    )
-    return with_levels, discount
-
-
-def group_correlation(
-    fitted: CalibrationMap, labels: RandomLabels, codes: Indices
-) -> tuple[float, float]:
-    """The correlation of two labels of one group, and the variance of a label.
-
-    Of their residuals, after the level and the slope of the map were fitted to all labels; with few
-    groups the correlation stays near its prior.
-    """
-    sizes = np.bincount(codes)
-    log_odds = fitted.curve.log_odds(labels.scores).clip(-14, 14) + labels.offset
-    shares = labels.positive / np.maximum(labels.total, 1e-300)
+    pairs = float((sizes * (sizes - 1)).sum())
+    if not pairs:
+        return np.ones(len(scores))
+    log_odds = fitted.curve.log_odds(scores).clip(-14, 14) + offset
+    shares = evidence.positive / np.maximum(evidence.total, 1e-300)
     design = np.vstack([np.ones_like(log_odds), log_odds])
     prior = (np.array([[0.0, 1.0]]), np.array([[2.0, 0.5]]))
-    modes, _ = LogisticPosteriors(design, np.ones(len(codes)), shares, *prior).solve()
+    modes, _ = LogisticPosteriors(design, np.ones(len(scores)), shares, *prior).solve()
     probabilities = expit(modes[0] @ design)
     variances = np.maximum(probabilities * (1 - probabilities), _SMALLEST_VARIANCE)
     residuals = (shares - probabilities) / np.sqrt(variances)
     products = float((add_up(codes, residuals) ** 2).sum() - (residuals**2).sum())
-    count = len(sizes)
-    pairs = float((sizes * (sizes - 1)).sum())
+    count = len(names)
     # A level and a slope were fitted to the same labels, which takes two groups' worth from them.
-    found = np.clip(products / pairs * count / max(count - 2, 1), 0, _LARGEST_CORRELATION)
+    found = np.clip(products / pairs * count / max(count - 2, 1), 0, 1)
     weight = max(float((sizes > 1).sum()) - 2, 0.0)
     correlation = (weight * found + PRIOR_GROUPS * PRIOR_CORRELATION) / (weight + PRIOR_GROUPS)
-    return float(correlation), float(variances.mean())
+    weights: Floats = 1 / (1 + (sizes - 1) * correlation)
+    return weights[codes]
 
 
 def _piecewise_curve(posterior: PosteriorCurve, lowest: float, highest: float) -> PiecewiseCurve:

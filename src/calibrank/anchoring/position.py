@@ -111,7 +111,7 @@ def _posteriors(
     sds = np.array([[_INTERCEPT_SD, sd, DEVIATION_SD, *TOP_SDS] for sd, _ in EXPONENTS.values()])
     problem = LogisticPosteriors(design, labels.total, labels.positive, means, sds, others)
     modes, hessians = problem.solve()
-    evidence = problem.log_likelihoods(modes, hessians)
+    evidence = -problem.loss(modes) - np.linalg.slogdet(hessians)[1] / 2
     evidence += np.log([probability for _, probability in EXPONENTS.values()])
     chances = np.exp(evidence - evidence.max())
     covariances = np.linalg.inv(hessians) * sds[:, :, None] * sds[:, None]

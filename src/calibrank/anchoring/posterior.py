@@ -32,7 +32,7 @@ from calibrank._internal.isotonic import isotonic_values
 from calibrank._internal.logit import expit, logit
 from calibrank._internal.validation import Floats
 from calibrank.anchoring import _priors as given
-from calibrank.anchoring._laplace import Levels, LogisticPosteriors, moderation
+from calibrank.anchoring._laplace import LogisticPosteriors, moderation
 from calibrank.anchoring._population import Population
 from calibrank.anchoring._priors import JUDGED, WIDE, Priors
 from calibrank.anchoring._terms import Terms, candidate_terms
@@ -63,20 +63,9 @@ class RandomLabels:
     offset: Floats
     """What the terms of the biased fit add to the log odds of each pair."""
     has_terms: bool = False
-    discount: Floats | float = 1.0
-    """How many unrelated labels each one is worth, as those of one group are alike."""
-    levels: Levels | None = None
-    """Levels of groups, in whose order the labels then are."""
-
-    @property
-    def level_variance(self) -> float:
-        """That of the groups: 0 where there are none."""
-        return 0.0 if self.levels is None else self.levels.sd**2
 
     def ordered(self) -> RandomLabels:
-        """The labels in the order in which neighbours may be pooled, if not in that of groups."""
-        if self.levels is not None:
-            return self
+        """The labels in the order in which neighbours may be pooled."""
         # Pairs with unlike offsets are never pooled.
         edges = np.quantile(self.offset, np.linspace(0, 1, _OFFSET_BINS + 1)[1:-1])
         order = np.lexsort((self.scores, np.searchsorted(edges, self.offset)))
@@ -123,8 +112,7 @@ def posterior_curve(
     information = _information(ordered)
     spline = _spline(ordered, population, information)
     posteriors = [one for _, chosen in sets for one in chosen]
-    weights = _weights(sets, information)
-    return _average(population, posteriors, weights, spline, labels.level_variance)
+    return _average(population, posteriors, _weights(sets, information), spline)
 
 
 def _posterior_sets(
@@ -173,8 +161,8 @@ def _posterior_sets(
 
 def _information(labels: RandomLabels) -> float:
     """What the labels say about the rate: k p (1 - p) for k labels of rate p."""
-    total = float((labels.discount * labels.total).sum())
-    rate = float(np.clip((labels.discount * labels.positive).sum() / total, 0, 1))
+    total = float(labels.total.sum())
+    rate = float(np.clip(labels.positive.sum() / total, 0, 1))
     return total * rate * (1 - rate)
 
 
@@ -185,8 +173,7 @@ def _spline(
     share = max(information - given.SPLINE_FROM, 0.0) / (information + given.SPLINE_INFORMATION)
     if not share or labels.has_terms:
         return 0.0, np.zeros_like(population.grid)
-    masses = labels.discount * np.array([labels.positive, labels.total])
-    evidence = Evidence.trusted(masses[0], masses[1], "naive")
+    evidence = Evidence.trusted(labels.positive, labels.total, "naive")
     # Labels that fall with the score need no warning of their own: the curve is one of several.
     return share, Spline().fit_fold(Summary.of(labels.scores, evidence)).predict(population.grid)
 
@@ -270,16 +257,14 @@ class _CurveFamily:
         expected_curves = curves + self._shifts_to_rate(curves, np.ones(curves.shape))[:, None]
         log_prior = np.log(self.terms.probability * self.factor_probability)
         slope_probabilities = list(self.priors.slope_factors.values())
-        # Priors are about the mean over groups, and within a group curves are steeper.
-        steeper = moderation(np.array(self.labels.level_variance))
         for group, probabilities in self._prior_sds():
             # Every prior width with every expected curve: one row per prior.
-            prior_sds = np.repeat(np.array(group), len(expected_curves), axis=0) * steeper
+            prior_sds = np.repeat(np.array(group), len(expected_curves), axis=0)
             expected = np.tile(expected_curves, (len(group), 1))
             prior_means = self._prior_means(expected, prior_sds)
-            known = design[: len(group[0])], total, positive
-            levels = self.labels.levels
-            problem = LogisticPosteriors(*known, prior_means, prior_sds, steeper * offset, levels)
+            problem = LogisticPosteriors(
+                design[: len(group[0])], total, positive, prior_means, prior_sds, offset
+            )
             log_priors = np.log(np.outer(probabilities, slope_probabilities)).ravel()
             yield from self._solutions(problem, log_priors + log_prior)
 
@@ -314,7 +299,7 @@ class _CurveFamily:
         A curve can be met only as far as the terms allow; the base rate is met exactly.
         """
         terms = self.terms.population[: prior_sds.shape[1]]
-        moderations = moderation(prior_sds**2 @ terms**2 + self.labels.level_variance)
+        moderations = moderation(prior_sds**2 @ terms**2)
         # The terms are orthonormal over the population, so projecting is a mean of products.
         means: Floats = (expected * moderations * self.population.weights) @ terms.T
         means[:, 0] += self._shifts_to_rate(means @ terms, moderations)
@@ -326,15 +311,16 @@ class _CurveFamily:
 
     def _solutions(self, problem: LogisticPosteriors, log_priors: Floats) -> Iterator[_Posterior]:
         modes, hessians = problem.solve()
-        log_likelihoods = problem.log_likelihoods(modes, hessians)
+        # Laplace: log marginal likelihood = log posterior at the mode - log det(Hessian) / 2. The
+        # prior's normalization cancels in units of its standard deviations.
+        log_likelihoods = -problem.loss(modes) - np.linalg.slogdet(hessians)[1] / 2
         covariances = np.linalg.inv(hessians)
         held_out_scores = problem.held_out_scores(modes, covariances)
-        size = len(problem.design)
-        for row, sds in enumerate(problem.prior_sds[:, :size]):
-            curves = self.terms.population[:size] * sds[:, None]
+        for row, sds in enumerate(problem.prior_sds):
+            curves = self.terms.population[: len(sds)] * sds[:, None]
             yield _Posterior(
                 curves,
-                modes[row, :size] / sds,
+                modes[row] / sds,
                 covariances[row],
                 float(log_priors[row]),
                 float(log_likelihoods[row]),
@@ -346,7 +332,7 @@ class _CurveFamily:
         """Mean terms, masses and offset of the labels, or of runs of neighbouring labels."""
         total, positive = self.labels.total, self.labels.positive
         terms, offset = self.terms.labels, self.term_factor * self.labels.offset
-        if len(total) <= _POOL_LABELS_FROM or self.labels.levels is not None:
+        if len(total) <= _POOL_LABELS_FROM:
             return terms, total, positive, offset
         starts = np.linspace(0, len(total), _LABEL_POOLS, endpoint=False).astype(np.intp)
         pooled = np.add.reduceat(total, starts)
@@ -360,9 +346,8 @@ def _average(
     posteriors: list[_Posterior],
     weights: Floats,
     spline: tuple[float, Floats],
-    level_variance: float,
 ) -> PosteriorCurve:
-    """The weighted mean of all posteriors and levels, and of the spline's probabilities."""
+    """The weighted mean of all posteriors, and of the spline's probabilities."""
     size = len(population.grid)
     log_odds = np.empty((len(posteriors), size))
     variances = np.empty((len(posteriors), size))
@@ -379,9 +364,7 @@ def _average(
     deviations = log_odds - weights @ log_odds
     covariance += (deviations * weights[:, None]).T @ deviations
     share, alone = spline
-    means = expit(log_odds / moderation(variances + level_variance))
-    averaged = (1 - share) * weights @ means + share * alone
-    covariance /= moderation(np.array(level_variance)) ** 2
+    averaged = (1 - share) * weights @ expit(log_odds / moderation(variances)) + share * alone
     probabilities = isotonic_values(averaged, population.weights)
     learned = _learned(posteriors, weights)
     factor = float(weights @ [posterior.term_factor for posterior in posteriors])
