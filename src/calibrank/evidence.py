@@ -235,12 +235,8 @@ def evidence_function(given: EvidenceFunction | None, propensity: object) -> Evi
             "evidence", "be a function: naive, ips, positive_ips or impressions", shown(given)
         )
     if propensity is None and given not in (naive, impressions):
-        raise DataError(
-            f"{given.__name__} evidence",
-            "have propensities",
-            "none",
-            "Name their column, or use naive labels.",
-        )
+        rule, remedy = "have propensities", "Name their column, or use naive labels."
+        raise DataError(f"{given.__name__} evidence", rule, "none", remedy)
     return given
 
 

@@ -128,12 +128,8 @@ def from_lists(
     expected = (len(checked), *grids["scores"].shape[-1:])
     for name, grid in grids.items():
         if grid.ndim != 2 or grid.shape != expected:
-            raise DataError(
-                name,
-                f"have one row per user ({len(checked)} users)",
-                f"shape {grid.shape}",
-                "Pass lists of equal length, padded with NaN.",
-            )
+            rule, found = f"have one row per user ({len(checked)} users)", f"shape {grid.shape}"
+            raise DataError(name, rule, found, "Pass lists of equal length, padded with NaN.")
     lists = np.repeat(np.arange(len(checked)), expected[1])
     entries = Entries(lists, *[grid.reshape(-1) for grid in grids.values()])
     return calibrated(fitted, checked, entries, outputs, columns)

@@ -131,12 +131,8 @@ def make_score_table(
     rows = len(scores)
     scored = is_score(scores)
     if not scored.any():
-        raise DataError(
-            "scores",
-            "hold at least one number",
-            f"none in {rows:,} rows",
-            "Check that the ids are the model's.",
-        )
+        rule, remedy = "hold at least one number", "Check that the ids are the model's."
+        raise DataError("scores", rule, f"none in {rows:,} rows", remedy)
     n_missing = rows - np.count_nonzero(scored)
     if n_missing:
         warnings.warn(

@@ -52,12 +52,8 @@ class _RowModel:
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]
         if array.ndim != 1:
-            raise DataError(
-                "scores",
-                "be one number per row",
-                f"shape {array.shape}",
-                "Choose the column of the relevant class.",
-            )
+            rule, remedy = "be one number per row", "Choose the column of the relevant class."
+            raise DataError("scores", rule, f"shape {array.shape}", remedy)
         return self.outputs.scores(array)
 
 

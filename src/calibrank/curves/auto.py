@@ -140,12 +140,8 @@ class Auto(Calibrator):
 
     def fit_summary(self, summary: Summary) -> CalibrationMap:
         """Raise a `DataError`: rows that were pooled cannot be divided into folds."""
-        raise DataError(
-            "Auto",
-            "be fitted on folds",
-            "one summary, whose rows cannot be divided",
-            "Use fit on rows, or a fixed method such as Platt().",
-        )
+        rule, remedy = "be fitted on folds", "Use fit on rows, or a fixed method such as Platt()."
+        raise DataError("Auto", rule, "one summary, whose rows cannot be divided", remedy)
 
     def _fit(self, summary: Summary) -> tuple[Curve, dict[str, Any]]:
         raise NotImplementedError  # `fit_summary` refuses
@@ -174,12 +170,8 @@ def _require_folds(folds: Sequence[Summary]) -> None:
 def _require_losses(losses: dict[str, HeldOutLosses], candidates: tuple[Calibrator, ...]) -> None:
     if not losses:
         names = ", ".join(candidate.name for candidate in candidates)
-        raise FitError(
-            "at least one candidate",
-            "have a fit in every fold",
-            f"none of {names}",
-            "Run calibrank diagnose, or fit one of them to see why.",
-        )
+        found, remedy = f"none of {names}", "Run calibrank diagnose, or fit one of them to see why."
+        raise FitError("at least one candidate", "have a fit in every fold", found, remedy)
     # With weighted labels above 1 the log loss has no lower bound, so its minimum means nothing.
     lowest = min(each.mean for each in losses.values())
     if lowest < 0:

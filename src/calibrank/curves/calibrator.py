@@ -79,12 +79,8 @@ class Calibrator(ABC):
     def require_no_columns(self, columns: Any) -> None:
         """Raise a `DataError` if columns are given, which only terms use."""
         if columns is not None:
-            raise DataError(
-                "columns",
-                "go with terms",
-                f"{self.name} without any",
-                f'Add some, e.g. {self.name}() + Level("country").',
-            )
+            rule, remedy = "go with terms", f'Add some, e.g. {self.name}() + Level("country").'
+            raise DataError("columns", rule, f"{self.name} without any", remedy)
 
     def __add__(self, term: TermSpec) -> Model:
         """A model of this curve and a term."""

@@ -66,12 +66,8 @@ def files_below(folder: Path, name: str) -> list[Path]:
     for depth in range(_DEPTH + 1):
         found += sorted(folder.glob("*/" * depth + name))
     if len(found) > 1:
-        raise DataError(
-            folder,
-            f"hold one {name}",
-            f"{len(found)}, such as {found[0]} and {found[1]}",
-            "Name the folder of one of them.",
-        )
+        rule, remedy = f"hold one {name}", "Name the folder of one of them."
+        raise DataError(folder, rule, f"{len(found)}, such as {found[0]} and {found[1]}", remedy)
     return found
 
 

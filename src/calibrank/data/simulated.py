@@ -38,12 +38,8 @@ def simulate(
     n_users = whole("n_users", n_users, 1)
     n_items = whole("n_items", n_items, 1)
     if n_users * n_items > _MOST_PAIRS:
-        raise DataError(
-            "n_users times n_items",
-            f"be at most {_MOST_PAIRS:,}",
-            f"{n_users:,} and {n_items:,}",
-            "Simulate fewer.",
-        )
+        rule, remedy = f"be at most {_MOST_PAIRS:,}", "Simulate fewer."
+        raise DataError("n_users times n_items", rule, f"{n_users:,} and {n_items:,}", remedy)
     shown = whole("shown", shown, 1, n_items, "A user has at most one impression per item.")
     rng = seeded(seed, _DATASET_STREAM)
     user_vectors = rng.standard_normal((n_users, _DIMENSIONS))

@@ -178,12 +178,8 @@ def draw_negatives(positives: Positives, users: Rows, seed: int | np.random.Gene
     for row in rejected:
         others = np.flatnonzero(~positives.has(users[[row]], np.arange(positives.n_items)))
         if not len(others):
-            raise DataError(
-                f"user {users[row]}",
-                "have an item without a positive to draw as a negative",
-                "none",
-                "Leave that user out.",
-            )
+            rule, found = "have an item without a positive to draw as a negative", "none"
+            raise DataError(f"user {users[row]}", rule, found, "Leave that user out.")
         items[row] = rng.choice(others)
     return items
 

@@ -176,12 +176,8 @@ class CalibrationMap(Formula):
         points = np.array(self.curve.breakpoints)
         places = np.sort(np.concatenate([points, np.nextafter(points, -np.inf)]))
         if len(points) and np.diff(self.curve.probabilities(places)).min() < -_ROUNDING:
-            raise DataError(
-                "a map",
-                "increase with the score to have a score_at",
-                f"a {self.method} map that falls somewhere",
-                "Fit Isotonic or Spline.",
-            )
+            rule, remedy = "increase with the score to have a score_at", "Fit Isotonic or Spline."
+            raise DataError("a map", rule, f"a {self.method} map that falls somewhere", remedy)
         inputs = self.inputs(columns)
         width = np.ptp(self.curve.span)
         if not self.terms:

@@ -129,12 +129,8 @@ def bootstrap_all(
         metrics = [metric.take(chosen) for metric in metrics]
     codes = codes_of(user_ids)
     if not codes.any():
-        raise DataError(
-            "users",
-            "hold at least 2 distinct ids for an interval",
-            "1",
-            "Add rows of other users, or leave users out.",
-        )
+        rule, found = "hold at least 2 distinct ids for an interval", "1"
+        raise DataError("users", rule, found, "Add rows of other users, or leave users out.")
     draws = draw_matrix(min(int(codes.max()) + 1, CLUSTERS), resamples, seed)
     # Metrics of lists of the same length share the sorting.
     lengths = [metric.list_length for metric in metrics]

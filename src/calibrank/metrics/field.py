@@ -35,12 +35,8 @@ class FieldMetric(Additive):
 
     def __init__(self, *fields: str, cells: Indices = _NONE, values: Indices = _NONE) -> None:
         if not fields or not all(isinstance(name, str) and name for name in fields):
-            raise DataError(
-                "fields",
-                "be names of columns",
-                ", ".join(map(repr, fields)) or "none",
-                f'Use e.g. {type(self).__name__}("country").',
-            )
+            rule, remedy = "be names of columns", f'Use e.g. {type(self).__name__}("country").'
+            raise DataError("fields", rule, ", ".join(map(repr, fields)) or "none", remedy)
         object.__setattr__(self, "fields", fields)
         object.__setattr__(self, "cells", cells)
         object.__setattr__(self, "values", values)

@@ -157,12 +157,8 @@ class Day:
     def __add__(self, other: Day) -> Day:
         instance("a day to add", other, Day, "Make one with Day.of(...).")
         if self.map_digest != other.map_digest:
-            raise DataError(
-                "days to merge",
-                "be of one map",
-                f"{self.map_digest[:15]}..",
-                f"and {other.map_digest[:15]}... .",
-            )
+            rule, remedy = "be of one map", f"and {other.map_digest[:15]}... ."
+            raise DataError("days to merge", rule, f"{self.map_digest[:15]}..", remedy)
         # A day without labels has none by level.
         by_segment = self.by_segment or other.by_segment
         if self.by_segment and other.by_segment:

@@ -89,12 +89,8 @@ def _is_anchored(record: FitRecord) -> bool:
 def _model_of(record: FitRecord) -> tuple[Calibrator, Level | None]:
     """The calibrator of a map, and its level if it has one."""
     if record.recipe is None:
-        raise DataError(
-            "the map to refit",
-            "say how it was fitted",
-            f"the method {record.method!r} without a recipe",
-            "Fit it again to the rows.",
-        )
+        rule, found = "say how it was fitted", f"the method {record.method!r} without a recipe"
+        raise DataError("the map to refit", rule, found, "Fit it again to the rows.")
     model = parse_model(record.recipe)
     if isinstance(model, Calibrator):
         return model, None

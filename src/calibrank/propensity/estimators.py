@@ -284,12 +284,8 @@ class Known(_Given):
     def __init__(self, matrix: Numbers, clip: float = 1e-6) -> None:
         array = floats("matrix", matrix)
         if array.ndim != 2:
-            raise DataError(
-                "matrix",
-                "have one row per user and one column per item",
-                f"shape {array.shape}",
-                "Pass one list of propensities per user.",
-            )
+            rule, found = "have one row per user and one column per item", f"shape {array.shape}"
+            raise DataError("matrix", rule, found, "Pass one list of propensities per user.")
         remedy = "Divide counts by exposures first."
         require(is_probability, "matrix", "lie in [0, 1]", array, remedy)
         real("clip", clip, "(0, 1]")

@@ -52,12 +52,8 @@ class Logistic:
         users = _features("user", self.user_features)
         items = _features("item", self.item_features)
         if len(users) * len(items) > _MAX_PAIRS:
-            raise DataError(
-                "user and item features",
-                f"span at most {_MAX_PAIRS:,} pairs",
-                f"{len(users):,} x {len(items):,}",
-                "Fit on a sample.",
-            )
+            rule, found = f"span at most {_MAX_PAIRS:,} pairs", f"{len(users):,} x {len(items):,}"
+            raise DataError("user and item features", rule, found, "Fit on a sample.")
         log = as_interactions(interactions)
         rows = row_numbers("users", log.users, len(users))
         columns = row_numbers("items", log.items, len(items))

@@ -55,10 +55,6 @@ def _decompressed(file: Path, content: bytes) -> bytes:
         rule = "be a complete file that gzip packed"
         raise DataError(file, rule, error, "Copy or pack it again.") from None
     if len(unpacked) > largest:
-        raise DataError(
-            file,
-            f"unpack to at most {largest:,} bytes",
-            "more",
-            "Unpack it, or divide it by query.",
-        )
+        found, remedy = "more", "Unpack it, or divide it by query."
+        raise DataError(file, f"unpack to at most {largest:,} bytes", found, remedy)
     return unpacked

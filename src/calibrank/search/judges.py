@@ -99,12 +99,8 @@ def anchor_judged(
         population = judged.run.scores
     for source in judged.sources:
         if before is not None and source in before.sources:
-            raise DataError(
-                "judgements to anchor on",
-                "be others than those of the fit",
-                f"{source.name} again",
-                "Give those that you trust more.",
-            )
+            rule, remedy = "be others than those of the fit", "Give those that you trust more."
+            raise DataError("judgements to anchor on", rule, f"{source.name} again", remedy)
     anchored = anchor(
         fitted,
         judged.scores,
@@ -158,12 +154,8 @@ def agreement(judge: Judge, trusted: Judge) -> Agreement:
     labels, truths = judge.labels(), trusted.labels()
     pairs = [pair for pair in truths if pair in labels]
     if not pairs:
-        raise DataError(
-            f"{judge.name} and {trusted.name}",
-            "judge some of the same pairs",
-            "none",
-            "Check that ids are written alike.",
-        )
+        rule, remedy = "judge some of the same pairs", "Check that ids are written alike."
+        raise DataError(f"{judge.name} and {trusted.name}", rule, "none", remedy)
     called = np.array([labels[pair] >= _CALLED for pair in pairs])
     truth = np.array([truths[pair] >= _CALLED for pair in pairs])
     codes = np.unique([query for query, _ in pairs], return_inverse=True)[1]

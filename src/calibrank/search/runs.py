@@ -364,12 +364,8 @@ def _ranked(
     probabilities = probability_column(probabilities, len(run))
     kept = np.ones(len(run), dtype=bool) if kept is None else np.asarray(kept)
     if kept.dtype != np.bool_ or kept.shape != (len(run),):
-        raise DataError(
-            "kept",
-            f"have one boolean per row ({len(run)})",
-            f"{kept.dtype} of shape {kept.shape}",
-            "E.g. probabilities >= 0.5.",
-        )
+        rule, remedy = f"have one boolean per row ({len(run)})", "E.g. probabilities >= 0.5."
+        raise DataError("kept", rule, f"{kept.dtype} of shape {kept.shape}", remedy)
     ranks = run.ranks
     _, first, query = np.unique(run.queries, return_index=True, return_inverse=True)
     order = np.lexsort((ranks, first[query]))

@@ -168,12 +168,8 @@ class _Fold:
             weight = self.columns.weight or "its weights"
             raise DataError(f"{name}: {weight}", "not be 0 in every row", f"{self.rows:,} rows")
         if self.only_positives and self.columns.evidence is not naive:
-            raise FitError(
-                "labels",
-                "hold both classes",
-                f"only positives in {self.rows:,} rows of {name}",
-                "Add pairs without an interaction (negatives).",
-            )
+            rule, found = "hold both classes", f"only positives in {self.rows:,} rows of {name}"
+            raise FitError("labels", rule, found, "Add pairs without an interaction (negatives).")
 
     def positives(self) -> Positives | None:
         """The kept positives, at most `_MOST_POSITIVES` of them, evenly chosen."""

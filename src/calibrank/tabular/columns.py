@@ -140,12 +140,8 @@ class Columns:
             used |= dict.fromkeys([*self.label_rule.columns.values(), *self.label_texts], "label")
         for name in (*self.segments, *self.features):
             if name in used:
-                raise DataError(
-                    "segments and features",
-                    "be known before the label",
-                    f"{name!r}, the {used[name]} column",
-                    "Name other columns.",
-                )
+                rule, found = "be known before the label", f"{name!r}, the {used[name]} column"
+                raise DataError("segments and features", rule, found, "Name other columns.")
 
     def used_by(self, fitted: CalibrationMap) -> Columns:
         """These columns and those that a map uses."""

@@ -92,12 +92,8 @@ def numbers_of_text(column: pa.Array, where: str, first: int) -> Floats:
     for row, text in enumerate(column.fill_null("").to_pylist()):
         number = _number(text)
         if number is None:
-            raise DataError(
-                f"{where}, row {first + row}",
-                "be a number",
-                f"{text[:40]!r}",
-                "Correct it, or leave the row out.",
-            )
+            rule, remedy = "be a number", "Correct it, or leave the row out."
+            raise DataError(f"{where}, row {first + row}", rule, f"{text[:40]!r}", remedy)
         parsed[row] = number
     return parsed
 

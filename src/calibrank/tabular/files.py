@@ -217,12 +217,8 @@ def stored_schema(file: Path) -> pa.Schema:
             found = pq.read_schema(file)
     repeated = sorted({name for name in found.names if found.names.count(name) > 1})
     if repeated:
-        raise DataError(
-            file,
-            "have columns with different names",
-            f"{repeated[0]!r} more than once",
-            "Rename or drop one.",
-        )
+        rule, remedy = "have columns with different names", "Rename or drop one."
+        raise DataError(file, rule, f"{repeated[0]!r} more than once", remedy)
     return found
 
 
