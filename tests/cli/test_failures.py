@@ -134,9 +134,9 @@ def test_remedies_name_only_options_that_the_command_has(
 
 def test_remedies_of_a_fit_name_its_options(call: Call, tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
-    rows = [f"{user},{user % 2 / 2},{user % 2}\n" for user in range(40)]
-    table.write_text("user,score,label\n" + "".join(rows))
-    _, _, errors = call("fit", table, "--log", "impressions", "--method", "platt")
+    rows = [f"{user},{user % 2 / 2},{user % 2},0.5\n" for user in range(40)]
+    table.write_text("user,score,label,propensity\n" + "".join(rows))
+    _, _, errors = call("fit", table, "--propensity", "propensity", "--method", "platt")
     assert "--negatives-kept" in errors
 
 

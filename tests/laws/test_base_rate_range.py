@@ -162,8 +162,8 @@ def test_a_range_is_printed_where_it_is_narrow():
     assert band.is_informative
     assert band.low_rate < preference.mean() < band.high_rate < 0.2
     words = band.description
-    assert words.startswith("If the propensities are right up to a factor and a power, or exposure")
-    assert "by a factor of at most 10 because of users and preference" in words
+    assert words.startswith("If the propensities are right up to a factor and a power, give or")
+    assert "take a factor of 10 for users and preference" in words
     assert "cannot tell" not in words
 
 
