@@ -290,9 +290,10 @@ def test_a_run_is_compared_with_the_run_of_the_fit_not_with_its_judged_documents
         top.setdefault(line.split()[0], []).append(line.split()[2])
     lines = [line.split() for line in qrels.read_text().splitlines()]
     judged = [" ".join(line) for line in lines if line[2] in top[line[0]][:5]]
-    qrels.write_text("\n".join(judged) + "\n")
+    of_top = tmp_path / "top.qrels"
+    of_top.write_text("\n".join(judged) + "\n")
     saved = tmp_path / "map.json"
-    assert call(*FIT, run, qrels, *RULE, "-o", saved)[0] == 0
+    assert call(*FIT, run, of_top, *RULE, "-o", saved)[0] == 0
     code, text, error = call("search", "apply", saved, run, "-o", tmp_path / "o.trec", "--json")
     assert code == 0, error
     assert json.loads(text)["warnings"] == []
