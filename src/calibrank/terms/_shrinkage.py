@@ -230,9 +230,8 @@ def shrunk_changes(
 
 
 def _every(problem: SegmentProblem, step: int) -> Indices:
-    """Every so many segments by size, so that the order of rows changes nothing."""
-    masses = (problem.total * problem.offset, problem.positive, problem.total)
-    order = np.lexsort([sums_of_runs(mass, problem.starts) for mass in masses])
+    """Every so many segments, by a number of their own: the order of rows changes nothing."""
+    order = np.argsort(sums_of_runs(problem.total * problem.offset, problem.starts))
     chosen: Indices = np.sort(order[::step])
     return chosen
 
