@@ -14,8 +14,8 @@ from calibrank.data.score_world import GammaScores, GaussianScores, World, make_
 from calibrank.summary.bins import Masses
 
 ROWS = 10_000_000
-PARAMETER_LIMIT = 1e-5
-ECE_LIMIT = 1e-6
+PARAMETER_LIMIT = 1e-7
+ECE_LIMIT = 1e-7
 
 
 def unpooled_summary(scores: np.ndarray, labels: np.ndarray) -> Summary:

@@ -195,12 +195,12 @@ def line(points: int) -> Problem:
 
 def test_large_problems_start_at_the_optimum_of_pooled_points() -> None:
     start = np.array([0.0, 1e-6])
-    small = line(4096)
+    small = line(16_384)
     assert _warm_start(small, start) is start
-    large = line(4097)
+    large = line(16_385)
     found = _warm_start(large, start)
     np.testing.assert_allclose(found, [-1, 2], atol=1e-3)
-    assert not np.allclose(found, [-1, 2], atol=1e-9)
+    assert not np.allclose(found, [-1, 2], atol=1e-12, rtol=0)
     best = solve(large, start)
     np.testing.assert_allclose(best.point.solution, [-1, 2], atol=1e-9)
     assert best.iterations < solve(small, start).iterations
@@ -213,7 +213,7 @@ def test_a_start_stays_where_the_pooled_problem_has_no_solution(
 ) -> None:
     start = np.array([0.0, 1e-6])
     monkeypatch.setattr(solver, "_WARM_START_STEPS", 2)
-    assert _warm_start(line(5000), start) is start
+    assert _warm_start(line(20_000), start) is start
 
 
 def test_an_optimum_that_is_not_reached_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

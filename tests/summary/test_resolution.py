@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 import calibrank as cr
+from calibrank import Summary, ips
+from calibrank._internal.logit import expit
 from calibrank.curves.calibrator import POOLING_TOLERANCE
 from calibrank.errors import FlatMapWarning, PooledScoresWarning
 from calibrank.registry import CALIBRATORS
 from calibrank.summary.grid import AROUND_ZERO, MOST_DISTINCT
-from calibrank.summary.summary import coarser, pooling_error, spreads
+from calibrank.summary.summary import coarser, pooling_error, spreads, two_points
 
 ROWS = 80_000
 """More distinct scores than a summary keeps apart."""
@@ -204,3 +206,40 @@ def test_a_grid_without_bits_to_spare_is_merged_as_far_as_it_goes() -> None:
     assert coarser(summary, 99).bits == 0
     exact = cr.Summary.of([0.0, 1.0], [0, 1])
     assert coarser(exact, 1) is exact
+
+
+@pytest.mark.parametrize("name", ["normal", "tiny", "cauchy", "far from zero", "one outlier"])
+def test_two_points_keep_the_sums_of_each_bin_and_the_order(name: str) -> None:
+    scores = SCORES[name]()
+    summary = Summary.of(scores, ips(labels_of(scores), np.full(len(scores), 0.5)))
+    points = two_points(summary)
+    assert len(points) % 2 == 0
+    assert len(points) <= min(2 * len(summary), 2 * 8192)
+    assert (np.diff(points.scores) >= 0).all()
+    assert points.low <= points.scores[0]
+    assert points.scores[-1] <= points.high
+    for before, after in zip(summary.masses, points.masses, strict=True):
+        # Bins of one row, or near the ends, have less room for the spread than it takes.
+        np.testing.assert_allclose(after.sum(), before.sum(), rtol=1e-6)
+
+
+def test_two_points_of_distinct_scores_are_these() -> None:
+    summary = Summary.of([0.0, 1.0, 2.0], [0, 1, 1])
+    assert two_points(summary) is summary
+
+
+@pytest.mark.parametrize("method", [cr.Platt(), cr.Gaussian(), cr.Gamma(), cr.Beta()], ids=repr)
+@pytest.mark.parametrize("draw", ["normal", "lognormal", "standard_t"])
+def test_pooled_parametric_fits_equal_exact_ones(method: cr.Calibrator, draw: str) -> None:
+    rng = np.random.default_rng(5)
+    make = getattr(rng, draw)
+    scores = make(3, size=200_000) if draw == "standard_t" else make(size=200_000)
+    labels = rng.random(len(scores)) < expit(scores.clip(-4, 4) - 2)
+    exact = method.fit_fold(Summary.of(scores, labels, distinct=MOST_DISTINCT))
+    pooled = method.fit_fold(Summary.of(scores, labels))
+    at = np.quantile(scores, np.linspace(0, 1, 501))
+    np.testing.assert_allclose(pooled.predict(at), exact.predict(at), rtol=0, atol=1e-7)
+    # The outermost bins of the deviation from the family have few rows, and other mean scores.
+    inner = at[10:-10]
+    for end in zip(pooled.sampling_interval(inner), exact.sampling_interval(inner), strict=True):
+        np.testing.assert_allclose(*end, rtol=0, atol=1e-3)

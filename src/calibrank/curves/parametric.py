@@ -29,6 +29,7 @@ from calibrank.maps.basis import Basis, Linear, Log, LogQuadratic, Quadratic, So
 from calibrank.maps.training import SMALLEST_RISE, require_spread
 from calibrank.model import Model
 from calibrank.summary import Summary
+from calibrank.summary.summary import two_points
 from calibrank.terms import TermSpec
 
 _ONE_THREAD_FROM = 16_384
@@ -44,6 +45,7 @@ class Parametric(Calibrator):
 
     def _fit(self, summary: Summary) -> tuple[LogisticCurve, dict[str, Any]]:
         # Loading what limits threads takes 10 ms, and they only cost time with many points.
+        summary = two_points(summary)
         limit = one_blas_thread() if len(summary) > _ONE_THREAD_FROM else nullcontext()
         with limit:
             problem, start, to_raw = self._problem(summary)
@@ -54,7 +56,7 @@ class Parametric(Calibrator):
     def _fit_curves(self, summaries: Sequence[Summary]) -> list[Curve]:
         curves: list[Curve] = []
         near: Floats = np.empty(0)
-        for summary in summaries:
+        for summary in map(two_points, summaries):
             problem, start, to_raw = self._problem(summary)
             is_near = len(near) == len(start)
             if is_near:

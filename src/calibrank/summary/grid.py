@@ -223,7 +223,8 @@ class Grid:
         # Keys count away from the origin on either side: the next bin outwards starts where this
         # one ends.
         outwards = np.where(keys < 0, keys - 1, keys + 1)
-        return np.sort([self.inner_edges(keys), self.inner_edges(outwards)], axis=0)
+        inner, outer = self.inner_edges(keys), self.inner_edges(outwards)
+        return np.stack([np.minimum(inner, outer), np.maximum(inner, outer)])
 
 
 def with_both_zeros(low: float, high: float) -> tuple[float, float]:

@@ -6,7 +6,7 @@ Rows with equal scores can be summed without changing any result, so a summary i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Self
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from calibrank._internal.arguments import instance, whole
 from calibrank._internal.npz import Arrays
-from calibrank._internal.validation import Floats, Numbers, on_gpu
+from calibrank._internal.validation import Floats, Numbers, on_gpu, starts_of
 from calibrank.evidence import Evidence, Labels
 from calibrank.summary import _file
 from calibrank.summary import grid as grids
@@ -29,6 +29,9 @@ _LARGE_SHARE = 0.01
 
 # A summary of 2**20 distinct scores takes 80 MB.
 _LARGEST_FILE = 2**27
+
+# Bins that stand for two scores each: with half as many, probabilities move by 1e-7.
+_TWO_POINT_BINS = 8192
 
 # A grid with bins on both sides of its origin has at least one per octave.
 _FEWEST_BINS = 512
@@ -303,6 +306,46 @@ def coarser(summary: Summary, bits: int) -> Summary:
     if summary.grid is None:
         return summary
     return summary.rebinned(summary.grid.placement, max(summary.bits - bits, 0))
+
+
+def two_points(summary: Summary) -> Summary:
+    """Two scores for each bin of a grid, with the mean and the variance of its rows.
+
+    A smooth function of the scores has nearly the same sum as over the rows: the error is of fourth
+    order in the width of bins where rows lie evenly, and that of one mean score of second order.
+    So bins are first merged to at most `_TWO_POINT_BINS`.
+    """
+    if summary.grid is None:
+        return summary
+    times = max(len(summary) - 1, 0) // _TWO_POINT_BINS
+    dropped = min(times.bit_length(), summary.bits)
+    grid = replace(summary.grid, bits=summary.bits - dropped)
+    bins = _merged_bins(summary, grid, dropped)
+    offsets = bins.scores - grid.origin
+    # Both points stay within the bin, so that all scores stay in order.
+    span = summary.low - grid.origin, summary.high - grid.origin
+    low, high = np.clip(grid.ends(bins.keys), *span)
+    reach = np.minimum(offsets - low, high - offsets).clip(0)
+    deviation = np.minimum(spreads(bins), reach)
+    moves = np.stack([-deviation, deviation], axis=1)
+    positive_moment = bins.masses.positive_moment[:, None] + bins.positive[:, None] * moves
+    halves = Masses(*[np.repeat(column / 2, 2) for column in bins.masses])
+    masses = halves.of_offsets((offsets[:, None] + moves).ravel())
+    return replace(
+        bins,
+        scores=(bins.scores[:, None] + moves).ravel(),
+        masses=masses._replace(positive_moment=positive_moment.ravel() / 2),
+        keys=np.repeat(bins.keys, 2),
+    )
+
+
+def _merged_bins(summary: Summary, grid: Grid, dropped: int) -> Summary:
+    """The summary in the bins of its grid without some bits, which neighbours share."""
+    keys = summary.keys >> dropped
+    starts = np.flatnonzero(starts_of(keys))
+    masses = Masses(*[np.add.reduceat(column, starts) for column in summary.masses])
+    means = np.clip(grid.origin + masses.moment / masses.total, summary.low, summary.high)
+    return replace(summary, scores=means, masses=masses, grid=grid, keys=keys[starts])
 
 
 def pooling_error(probabilities: Floats, summary: Summary) -> float:
