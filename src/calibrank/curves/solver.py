@@ -190,17 +190,22 @@ def _step_with_active(
     active: tuple[int, ...], gradient: Floats, hessian: Floats, bounds: Floats
 ) -> Floats:
     """The minimizer with the coefficients in `active` held at their bounds."""
+    if not active:
+        return _unconstrained(hessian, -gradient)
     step = np.zeros(len(gradient))
     step[list(active)] = bounds[list(active)]
     free = [index for index in range(len(gradient)) if index not in active]
     right = -(gradient + hessian @ step)[free]
-    left = hessian[free][:, free]
+    step[free] = _unconstrained(hessian[free][:, free], right)
+    return step
+
+
+def _unconstrained(left: Floats, right: Floats) -> Floats:
     try:
-        step[free] = np.linalg.solve(left, right)
+        return np.linalg.solve(left, right)
     except np.linalg.LinAlgError:
         # The loss is exactly flat in some direction: least squares does not move along it.
-        step[free] = np.linalg.lstsq(left, right, rcond=1e-15)[0]
-    return step
+        return np.linalg.lstsq(left, right, rcond=1e-15)[0]
 
 
 def _subsets(indices: npt.NDArray[np.intp]) -> Iterator[tuple[int, ...]]:
