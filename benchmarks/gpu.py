@@ -46,7 +46,7 @@ def main() -> None:
         torch.cuda.reset_peak_memory_stats()
         ratio = seconds(partial(cr.Gaussian().fit, scores, given)) / copy
         extra = (torch.cuda.max_memory_allocated() - before) / 1e9
-        print(f"fit Gaussian, {name} labels: {ratio:.1f} copies (at most 14), {extra:.2f} GB extra")
+        print(f"fit Gaussian, {name} labels: {ratio:.1f} copies (at most 11), {extra:.2f} GB extra")
 
 
 if __name__ == "__main__":
