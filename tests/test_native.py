@@ -45,6 +45,17 @@ def test_a_module_that_cannot_be_imported_is_ignored(monkeypatch: pytest.MonkeyP
     assert native.load_loops() is None
 
 
+def test_a_module_that_this_python_cannot_start_is_ignored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A free-threaded Python tries modules of the stable ABI, and cannot start them.
+    def fail(_name: str) -> None:
+        raise SystemError("init function of _loops returned uninitialized object")
+
+    monkeypatch.setattr(native, "import_module", fail)
+    assert native.load_loops() is None
+
+
 def predicted(fitted: cr.CalibrationMap, scores: np.ndarray, rows: slice) -> np.ndarray:
     """Probabilities of some rows as they come out of a prediction for all rows."""
     return fitted.predict(scores)[rows]

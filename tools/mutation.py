@@ -1,7 +1,7 @@
 """Mutation testing: change one thing in the source at a time, and see that a test fails.
 
-Mutants are sampled from the syntax trees of the curves, the terms, the evidence, the summaries and
-the metrics: comparisons, arithmetic, constants, conditions, returned values and removed statements.
+Mutants are sampled from the syntax trees of curves, terms, anchoring, maps, evidence, summaries and
+metrics: comparisons, arithmetic, constants, conditions and removed statements.
 Each runs against those tests of its package that run its line, until one fails; the tests first
 run once without a change, which shows the lines that each of them runs.
 
