@@ -45,6 +45,17 @@ def test_a_module_that_cannot_be_imported_is_ignored(monkeypatch: pytest.MonkeyP
     assert native.load_loops() is None
 
 
+def test_a_module_that_this_python_cannot_start_is_ignored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A free-threaded Python tries modules of the stable ABI, and cannot start them.
+    def fail(_name: str) -> None:
+        raise SystemError("init function of _loops returned uninitialized object")
+
+    monkeypatch.setattr(native, "import_module", fail)
+    assert native.load_loops() is None
+
+
 def predicted(fitted: cr.CalibrationMap, scores: np.ndarray, rows: slice) -> np.ndarray:
     """Probabilities of some rows as they come out of a prediction for all rows."""
     return fitted.predict(scores)[rows]
@@ -289,6 +300,26 @@ CELLS = (2, 64, 3)
 COUNTS = (2, 64, 2)
 
 
+def training_calls() -> dict[str, tuple[Any, ...]]:
+    """The same for the loops of models: three rows of two columns, after 40 steps."""
+    table, sizes, rows = np.zeros((3, 2), F), np.ones((50, 2), F), np.array([0, 2])
+    matrix = (np.array([0, 1, 1, 2]), np.array([1, 0], I), np.ones(2, F))
+    adam = (table, table.copy(), table.copy(), sizes)
+    batch = (np.array([[[0, 1], [1, 2], [2, 0]]]), np.ones((1, 2), F))
+    written = (np.zeros(3, L), np.zeros(4, F), np.zeros(1, L))
+    some = np.zeros((2, 2), F)
+    return {
+        "train_bpr": (np.zeros((3, 4, 2), F), sizes, *batch, *written, 0.1, 40, 0, 1),
+        "catch_up_rows": (*adam, np.zeros(3, L), rows, 0.1, 40, 1),
+        "step_rows": (*adam, np.zeros(3, L), rows, some, np.zeros(3, L), 0.1, 41, 0),
+        "step_table": (*adam, table.copy(), 0.1, 41),
+        "graph_rows": (*matrix, rows, table, table.copy(), 0.5, some),
+        "graph_scatter": (*matrix, rows, some, table),
+        "count_at_least": (table, rows, np.zeros(2, F), np.zeros(2, L)),
+        "hide_items": (table, np.array([0, 1, 0]), np.array([0, 1, 2]), np.array([1, 0]), rows),
+    }
+
+
 def valid_calls() -> dict[str, tuple[Any, ...]]:
     """Arguments that every loop accepts."""
     column, floats, codes = np.ones(5), np.zeros(5, F), np.array([0, 1, 1, 0, 1], I)
@@ -297,7 +328,8 @@ def valid_calls() -> dict[str, tuple[Any, ...]]:
     texts = (np.array([0, 1, 3]), np.frombuffer(b"abb", np.uint8))
     starts = np.array([0, 2, 5])
     cells = (*[column] * 4, starts, np.ones(2))
-    return {
+    return training_calls() | {
+        "merge_blocks": (np.arange(5), column, column + 1, np.zeros(5, bool), np.zeros(1, L)),
         "pool": (floats, column, None, *tables, 0.0, 20, 0, 0, 0, 0),
         "pool_segments": (*rows, column, np.zeros(CELLS), np.zeros((2, 3))),
         "count_segments": (*rows, np.zeros(COUNTS)),
@@ -314,6 +346,12 @@ def valid_calls() -> dict[str, tuple[Any, ...]]:
         "changed_loss": (*[column] * 3, starts, np.ones(2), np.ones(2), np.zeros(1)),
         "add_rows": (codes, column, np.ones((5, 3)), np.zeros((2, 3))),
     }
+
+
+def test_every_function_of_the_module_is_called_here() -> None:
+    functions = {name for name in dir(native.loops) if callable(getattr(native.loops, name))}
+    others = {"fill_probabilities", "probability_of_score", "choose_processor"}
+    assert {name for name in functions if name[0] != "_"} == {*valid_calls(), *others}
 
 
 @pytest.mark.parametrize("name", valid_calls())
@@ -340,7 +378,9 @@ OF_ANY_SIZE = {
     ("count_segments", 5), ("add_counts", 1), ("add_cells", 2), ("mark_present", 0),
     ("mark_present", 2), ("look_up", 2), ("insert_texts", 0), ("insert_texts", 1),
     ("insert_texts", 3), ("find_texts", 1), ("find_texts", 2), ("find_texts", 3),
-    ("find_texts", 4), ("add_rows", 3),
+    ("find_texts", 4), ("add_rows", 3), ("train_bpr", 1), ("catch_up_rows", 3),
+    ("catch_up_rows", 5), ("step_rows", 3), ("step_table", 3), ("count_at_least", 0),
+    ("hide_items", 2), ("hide_items", 3), ("hide_items", 4),
 }  # fmt: skip
 
 
@@ -375,6 +415,21 @@ def test_a_loop_refuses_sizes_that_do_not_agree(name: str) -> None:
         ("changed_loss", 3, np.array([-1, 2, 5])),
         ("add_rows", 0, np.array([0, 1, 2, 0, 0])),
         ("add_rows", 0, np.array([0, 1, -1, 0, 0])),
+        ("train_bpr", 2, np.array([[[0, 1], [1, 3], [2, 0]]])),
+        ("train_bpr", 9, 1),
+        ("train_bpr", 9, -1),
+        ("train_bpr", 10, 2),  # a thread without columns
+        ("catch_up_rows", 4, np.array([0, 41, 0])),  # a step that is still to come
+        ("catch_up_rows", 4, np.array([0, -1, 0])),
+        ("catch_up_rows", 5, np.array([0, 3])),
+        ("step_rows", 5, np.array([0, -1])),
+        ("graph_rows", 3, np.array([0, 3])),
+        ("graph_scatter", 3, np.array([-1, 0])),
+        ("count_at_least", 1, np.array([0, 3])),
+        ("hide_items", 1, np.array([0, 2, 0])),
+        ("hide_items", 2, np.array([0, 1, 3])),
+        ("hide_items", 2, np.array([-1, 1, 2])),
+        ("hide_items", 3, np.array([2, 0])),
     ],
 )
 def test_a_number_beyond_its_table_is_refused(name: str, place: int, argument: Any) -> None:
@@ -393,12 +448,26 @@ def test_a_number_beyond_its_table_is_refused(name: str, place: int, argument: A
         ("copy_occupied", 0, np.ones((3, 64, 3))),  # more cells than there is room for
         ("add_cells", 0, np.zeros(COUNTS)),  # counts to sums
         ("add_rows", 3, np.zeros((2, 4))),  # wider than the matrix
+        ("train_bpr", 8, 49),  # no size of the step after these
+        ("train_bpr", 8, -1),
+        ("catch_up_rows", 7, 50),
+        ("step_rows", 9, 50),
+        ("step_table", 6, -1),
+        ("graph_rows", 0, np.array([0, 2, 1, 2])),
+        ("graph_scatter", 1, np.array([3, 0], I)),
     ],
 )
 def test_a_table_without_room_is_refused(name: str, place: int, argument: Any) -> None:
     valid = valid_calls()[name]
     with pytest.raises(ValueError, match="sizes that agree"):
         getattr(native.loops, name)(*valid[:place], argument, *valid[place + 1 :])
+
+
+def test_models_without_columns_are_refused() -> None:
+    state, sizes, *others = valid_calls()["train_bpr"]
+    others[3] = np.zeros(0, F)
+    with pytest.raises(ValueError, match="inside the table"):
+        native.loops.train_bpr(np.zeros((*state.shape[:2], 0), F), sizes, *others)
 
 
 def test_slots_and_offsets_without_sense_find_no_text() -> None:

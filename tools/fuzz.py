@@ -107,7 +107,7 @@ def sanitized_package() -> dict[str, str]:
     sys.path.insert(0, str(ROOT))
     import hatch_build
 
-    sanitizers = "-fsanitize=address,undefined -fno-sanitize-recover=all -g"
+    sanitizers = "-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -g"
     os.environ["CC"] = f"gcc {sanitizers}"
     source, library = Path(hatch_build.SOURCE), Path(hatch_build.LIBRARY)
     problem = hatch_build.build(

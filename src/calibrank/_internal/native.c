@@ -84,6 +84,7 @@ static inline double value_at(const void *column, int type, size_t row) {
                 memcpy(&bits, offsets + row, sizeof bits);                                         \
                 if ((INTEGER)(((bits & unsigned_bits) >> shift) - offset) < smallest) {            \
                     const double scaled = ldexp(fabs((double)offsets[row]), exponent);             \
+                    if (scaled >= (double)unsigned_bits) return OUTSIDE;                           \
                     bins[row] = (INTEGER)(((INTEGER)scaled ^ (bits >> SIGN_BIT)) - first);         \
                 }                                                                                  \
             }                                                                                      \

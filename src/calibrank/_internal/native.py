@@ -26,7 +26,7 @@ def load_loops() -> Any:
         loaded = import_module("calibrank._internal._loops")
         sources = [SOURCE, *sorted(SOURCE.parent.glob("native*.h"))]
         current = zlib.crc32(b"".join(file.read_bytes() for file in sources)) & 0x7FFFFFFF
-    except (ImportError, OSError):
+    except (ImportError, OSError, SystemError):  # the last one in a free-threaded Python
         return None
     return loaded if loaded.source_checksum == current else None
 

@@ -173,7 +173,9 @@ METHOD(train_bpr, "SslsLSLrzzz", a) {
     if (a[1].size / 2 <= (size_t)before + steps || a[2].size != 3 * a[3].size ||
         a[4].size != size || a[5].size != 2 * blocks * triples || a[6].size != 1)
         return SIZES;
-    if (thread < 0 || thread >= threads || !are_rows(a + 2, size)) return OUTSIDE;
+    /* Every thread has columns. */
+    if (thread < 0 || thread >= threads || threads > (int64_t)blocks || !are_rows(a + 2, size))
+        return OUTSIDE;
     const size_t start = blocks * (size_t)thread / (size_t)threads * COLUMN_BLOCK;
     size_t stop = blocks * (size_t)(thread + 1) / (size_t)threads * COLUMN_BLOCK;
     if (stop > width) stop = width;
@@ -251,8 +253,7 @@ METHOD(catch_up_rows, "SSSsLlrzz", a) {
     const int64_t now = a[7].integer;
     if (!is_adam(a, now) || a[4].size != (size_t)a[0].view.shape[0]) return SIZES;
     if (!are_rows(a + 5, a[4].size)) return OUTSIDE;
-    for (size_t row = 0; row < a[4].size; row++)
-        if (((const int64_t *)a[4].data)[row] < 0) return OUTSIDE;
+    if (!are_rows(a + 4, (size_t)now + 1)) return OUTSIDE;
     const Adam adam = adam_of(a, a[6].real);
     catch_up_rows_of(&adam, a[4].data, a[5].data, a[5].size, now, a[8].integer != 0);
     return NULL;

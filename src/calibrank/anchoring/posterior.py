@@ -351,7 +351,7 @@ def _average(
     size = len(population.grid)
     log_odds = np.empty((len(posteriors), size))
     variances = np.empty((len(posteriors), size))
-    covariance = np.zeros((size, size))
+    kept, weighted = [], []
     for row, posterior in enumerate(posteriors):
         curves = posterior.curves
         covariance_curves = posterior.covariance @ curves
@@ -359,7 +359,10 @@ def _average(
         variances[row] = (curves * covariance_curves).sum(axis=0)
         # Most priors have no weight once there are labels.
         if weights[row] > 1e-12:
-            covariance += weights[row] * (curves.T @ covariance_curves)
+            kept.append(curves)
+            weighted.append(weights[row] * covariance_curves)
+    # One large product takes a fraction of the time of many small ones.
+    covariance = np.vstack(kept).T @ np.vstack(weighted)
     # Total covariance: the mean of the covariances plus the covariance of the means.
     deviations = log_odds - weights @ log_odds
     covariance += (deviations * weights[:, None]).T @ deviations

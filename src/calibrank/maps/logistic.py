@@ -20,6 +20,7 @@ from calibrank.maps.targets.target import Inner, Target
 
 # Beyond this the position of a valid score in the range, up to 1e30 times this, may overflow.
 _LARGEST_SCALE = 1e250
+_ROUNDING = 1e-14
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,7 @@ class LogisticCurve(Curve):
     def standard_errors(self) -> dict[str, float]:
         """Standard errors of `parameters`, from the sandwich covariance."""
         natural = self.basis.natural(self.low, self.high)
-        variances = np.diag(natural @ np.array(self.covariance) @ natural.T)
-        errors = np.sqrt(np.maximum(variances, 0))
+        errors = self._errors(natural.T)
         return dict(zip(self.basis.parameters, errors.tolist(), strict=True))
 
     @property
@@ -146,16 +146,24 @@ class LogisticCurve(Curve):
 
         They hold the curve of the family, and the truth where that is of another one.
         """
-        columns = self.gradient(scores)
-        variance = np.einsum("in,ij,jn->n", columns, np.array(self.covariance), columns)
         quantile = -NormalDist().inv_cdf((1 - level) / 2)
-        margin = quantile * np.sqrt(np.maximum(variance, 0))
+        margin = quantile * self._errors(self.gradient(scores))
         if self.deviation is None:
             return margin, margin
         mean = np.interp(scores, self.deviation.scores, self.deviation.means)
         error = np.interp(scores, self.deviation.scores, self.deviation.errors)
         wide = np.hypot(margin, quantile * error)
         return np.maximum(margin, wide - mean), np.maximum(margin, wide + mean)
+
+    def _errors(self, columns: Floats) -> Floats:
+        """Standard errors of sums of the coefficients: 0 where only rounding is left.
+
+        So is that of a parameter that is fixed, such as the intercept of Temperature.
+        """
+        covariance = np.array(self.covariance)
+        variance = np.einsum("in,ij,jn->n", columns, covariance, columns)
+        largest = np.sqrt(np.maximum(np.diag(covariance), 0)) @ np.abs(columns)
+        return np.sqrt(np.where(variance > _ROUNDING * largest**2, variance, 0))
 
     def moved(self, shift: float, slope: float = 1.0) -> Self:
         """The curve with its coefficients and their covariance multiplied by the slope."""
