@@ -6,7 +6,7 @@ Rows with equal scores can be summed without changing any result, so a summary i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Self
 
@@ -303,6 +303,16 @@ def coarser(summary: Summary, bits: int) -> Summary:
     if summary.grid is None:
         return summary
     return summary.rebinned(summary.grid.placement, max(summary.bits - bits, 0))
+
+
+def without_ends(summary: Summary, few: int) -> Summary:
+    """The summary without so many bins at either end; the number of rows is not adjusted."""
+    kept = np.arange(few, len(summary) - few)
+    scores = summary.scores[kept]
+    low, high = float(scores[0]), float(scores[-1])
+    masses = summary.masses.take(kept)
+    keys = summary.keys[few : few + len(kept)]
+    return replace(summary, scores=scores, masses=masses, low=low, high=high, keys=keys)
 
 
 def pooling_error(probabilities: Floats, summary: Summary) -> float:
