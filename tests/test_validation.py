@@ -246,3 +246,19 @@ def test_tensors_are_recognised_without_importing_torch() -> None:
 )
 def test_signatures_show_the_names_of_types(function: Any) -> None:
     assert len(str(inspect.signature(function))) < 120
+
+
+class WrittenTo(np.ndarray):
+    """Scores that another thread writes to as soon as their extremes are known."""
+
+    def max(self, *rest, **named):
+        self[0] = 0.0
+        return super().max(*rest, **named)
+
+
+def test_scores_that_another_thread_writes_to_are_refused() -> None:
+    scores = np.array([np.nan, 1.0]).view(WrittenTo)
+    with pytest.raises(
+        cr.errors.DataError, match="scores must stay as they are while they are read"
+    ):
+        validation.require_scores(scores)

@@ -233,10 +233,29 @@ def test_a_function_that_is_saturated_at_most_scores_is_no_outlier() -> None:
     np.testing.assert_allclose(close, 1 / (1 + np.exp([1.0, -1.0])), atol=0.05)
 
 
+@pytest.mark.parametrize("member", [cr.Platt(), cr.Gaussian(), cr.Temperature(), cr.MinMax()])
+def test_an_outlier_that_decides_on_the_map_is_named(member: cr.Calibrator) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=30_000)
+    labels = rng.random(30_000) < 1 / (1 + np.exp(-2 * scores))
+    scores[0], labels[0] = 4e3, False
+    with pytest.warns(FlatMapWarning, match="decide on the") as found:
+        member.fit(scores, labels)
+    assert found[-1].filename == __file__
+
+
+def test_temperature_refuses_an_outlier_beside_which_score_0_has_no_place() -> None:
+    rng = np.random.default_rng(0)
+    scores = np.append(rng.normal(size=30_000), -1e15)
+    labels = np.append(rng.random(30_000) < 0.5, False)
+    with pytest.raises(cr.FitError, match="outliers beside which all others look equal"):
+        cr.Temperature().fit(scores, labels)
+
+
 def test_a_histogram_of_which_one_bin_has_nearly_all_scores_warns() -> None:
     rng = np.random.default_rng(0)
     scores = np.append(rng.normal(size=400), -1e6)
     labels = np.append(rng.random(400) < 0.5, False)
-    with pytest.warns(FlatMapWarning, match="98% of the scores are in one bin") as found:
+    with pytest.warns(FlatMapWarning, match="98% of the scores lie") as found:
         cr.Histogram().fit(scores, labels)
     assert found[0].filename == __file__

@@ -20,7 +20,7 @@ from calibrank.metrics.cluster_rates import Clusters
 from calibrank.metrics.panel import PanelSums
 from calibrank.metrics.pooled import misfit
 from calibrank.summary.grid import look, place
-from calibrank.summary.summary import pooling_error, spreads
+from calibrank.summary.pooling import pooling_error, spreads
 from calibrank.terms.group import GroupFit
 from tests.golden.rows import FOLDER, read_table
 from tests.metrics.sums import cluster_sums

@@ -12,7 +12,7 @@ from calibrank.curves.calibrator import POOLING_TOLERANCE
 from calibrank.errors import FlatMapWarning, PooledScoresWarning
 from calibrank.registry import CALIBRATORS
 from calibrank.summary.grid import AROUND_ZERO, MOST_DISTINCT
-from calibrank.summary.summary import coarser, pooling_error, spreads, two_points
+from calibrank.summary.pooling import coarser, pooling_error, spreads, two_points
 
 ROWS = 80_000
 """More distinct scores than a summary keeps apart."""

@@ -6,7 +6,7 @@ import pytest
 import calibrank as cr
 from calibrank.summary.bins import Table
 from calibrank.summary.grid import Grid, Placement
-from calibrank.summary.summary import coarser, pooling_error, spreads
+from calibrank.summary.pooling import coarser, pooling_error, spreads
 
 
 def pooled(grid: Grid, scores: np.ndarray, labels: np.ndarray) -> cr.Summary:

@@ -11,7 +11,14 @@ import numpy as np
 from calibrank._internal import native
 from calibrank._internal.arguments import listed, shown
 from calibrank._internal.threads import in_threads, row_slices
-from calibrank._internal.validation import Indices, Integers, Mask, is_missing, require_unmasked
+from calibrank._internal.validation import (
+    Indices,
+    Integers,
+    Mask,
+    changed,
+    is_missing,
+    require_unmasked,
+)
 from calibrank.errors import DataError
 
 Key: TypeAlias = tuple[str, ...]
@@ -75,13 +82,16 @@ def distinct_numbers(array: Integers) -> tuple[Integers, Integers]:
     if not -(2**62) < low <= high < min(low + LARGEST_TABLE, 2**62):
         return np.unique(array, return_inverse=True)
     # Much faster than sorting.
-    is_present = _present(array, low, high)
-    distinct = np.flatnonzero(is_present)
-    if low == 0 and len(distinct) == len(is_present):
-        return distinct, array
-    numbers = np.empty(len(is_present), dtype=np.int32)
-    numbers[distinct] = np.arange(len(distinct))
-    return distinct + low, native.look_up(array, low, numbers)
+    try:
+        is_present = _present(array, low, high)
+        distinct = np.flatnonzero(is_present)
+        if low == 0 and len(distinct) == len(is_present):
+            return distinct, array
+        numbers = np.zeros(len(is_present), dtype=np.int32)
+        numbers[distinct] = np.arange(len(distinct))
+        return distinct + low, native.look_up(array, low, numbers)
+    except (IndexError, ValueError):  # of a value beyond the extremes
+        raise changed("levels") from None
 
 
 def _present(array: Integers, low: int, high: int) -> Mask:

@@ -309,7 +309,12 @@ def require_scores(scores: Floats, name: str = "scores") -> tuple[float, float]:
     if low >= -largest and high <= largest:
         return low, high
     require_role("score", name, scores)
-    raise AssertionError("a score outside the bounds was not found")
+    raise changed(name)
+
+
+def changed(name: str) -> DataError:
+    """The error that another thread wrote into a column between two passes over it."""
+    return DataError(name, "stay as they are while they are read", remedy="Pass a copy.")
 
 
 def _extremes(scores: Floats) -> tuple[float, float]:

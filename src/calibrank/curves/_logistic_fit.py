@@ -62,12 +62,12 @@ class StandardizedDesign:
         """Raises a `FitError` if the loss of this basis has no finite minimum on the summary."""
         generators = _generators(basis, summary, summary.scores)
         usable = _varies(generators)
-        require_optimum(summary, generators[usable])
         weights = summary.total / summary.total.sum()
         means = generators @ weights
         spreads = np.sqrt((generators - means[:, None]) ** 2 @ weights)[usable]
         means = means[usable]
-        _require_resolved(basis, summary, generators[usable], spreads)
+        require_resolved(basis, summary, generators[usable], spreads)
+        require_optimum(summary, generators[usable])
 
         def standardized(raw: Floats) -> Floats:
             columns = (raw[usable] - means[:, None]) / spreads[:, None]
@@ -88,7 +88,7 @@ class StandardizedDesign:
         return cls(columns, positive_sums, rises, to_raw)
 
 
-def _require_resolved(basis: Basis, summary: Summary, generators: Floats, spreads: Floats) -> None:
+def require_resolved(basis: Basis, summary: Summary, generators: Floats, spreads: Floats) -> None:
     """Refuse outliers beside which, in standard units, all other scores are one: a flat fit."""
     count = len(summary)
     if count < _FEWEST_SCORES:

@@ -19,7 +19,7 @@ from calibrank.maps.training import record_of, require_both_classes, require_spr
 from calibrank.model import Model
 from calibrank.summary import Summary
 from calibrank.summary.grid import CAPACITY
-from calibrank.summary.summary import auc, coarser, pooling_error
+from calibrank.summary.pooling import auc, coarser, pooling_error, without_ends
 from calibrank.terms import TermSpec
 
 POOLING_TOLERANCE = 1e-4
@@ -28,6 +28,11 @@ POOLING_TOLERANCE = 1e-4
 
 # Standard errors, of which `auc` gives a bound, below 1/2 from which scores are called reversed.
 _CLEARLY = 2.0
+
+# Where 98% of the distinct scores span less of the range, the others may be outliers. They decide
+# on a map if without them probabilities move by this share of the variance of the labels.
+_INNER_RANGE = 0.02
+_OUTLIERS_MOVE = 0.1
 
 
 class Desiderata(NamedTuple):
@@ -95,6 +100,7 @@ class Calibrator(ABC):
         """Fit on pooled evidence; the result equals a fit on the rows that were pooled."""
         fitted = self.fit_fold(summary)
         self._warn_if_reversed(fitted, summary)
+        self._warn_of_outliers(fitted, summary)
         return fitted if summary.exact else self._with_pooling_error(fitted, summary)
 
     def fit_fold(self, summary: Summary) -> CalibrationMap:
@@ -144,6 +150,30 @@ class Calibrator(ABC):
                 FlatMapWarning,
                 stacklevel=4,
             )
+
+    def _warn_of_outliers(self, fitted: CalibrationMap, summary: Summary) -> None:
+        """Warn where a few scores are so far from all others that they decide on the map."""
+        inner = without_ends(summary, len(summary) // 100)
+        is_wide = inner.high - inner.low >= _INNER_RANGE * (summary.high - summary.low)
+        if is_wide or not self._is_moved(fitted, inner):
+            return
+        message = (
+            f"98% of the scores lie from {inner.low:.4g} to {inner.high:.4g}, and the others, from "
+            f"{summary.low:.4g} to {summary.high:.4g}, decide on the {self.name} map. Drop "
+            "outlying scores, or use Spline."
+        )
+        warnings.warn(message, FlatMapWarning, stacklevel=4)
+
+    def _is_moved(self, fitted: CalibrationMap, inner: Summary) -> bool:
+        """Whether a fit on these scores alone is clearly different."""
+        try:
+            with warnings.catch_warnings(action="ignore", category=FlatMapWarning):
+                alone = self.fit_fold(inner).predict(inner.scores)
+        except (DataError, FitError):
+            return False
+        change = np.abs(fitted.predict(inner.scores) - alone)
+        mean, moved = np.average([alone, change], axis=1, weights=inner.total)
+        return bool(moved > _OUTLIERS_MOVE * mean * (1 - mean))
 
     def _with_pooling_error(self, fitted: CalibrationMap, summary: Summary) -> CalibrationMap:
         """Record how far pooling may have moved the probabilities; warn above the tolerance."""

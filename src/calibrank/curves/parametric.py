@@ -21,6 +21,7 @@ from calibrank.curves._logistic_fit import (
     as_curve,
     curve_without_errors,
     no_optimum,
+    require_resolved,
 )
 from calibrank.curves.calibrator import Calibrator, Desiderata
 from calibrank.curves.solver import Problem, solve
@@ -29,7 +30,7 @@ from calibrank.maps.basis import Basis, Linear, Log, LogQuadratic, Quadratic, So
 from calibrank.maps.training import SMALLEST_RISE, require_spread
 from calibrank.model import Model
 from calibrank.summary import Summary
-from calibrank.summary.summary import two_points
+from calibrank.summary.pooling import two_points
 from calibrank.terms import TermSpec
 
 _ONE_THREAD_FROM = 16_384
@@ -209,6 +210,7 @@ class Temperature(Parametric):
             raise no_optimum(summary, where)
         # There is no intercept: scores are scaled by their root mean square and not centred.
         size = np.sqrt(summary.total @ scores**2 / summary.total.sum())
+        require_resolved(self.basis, summary, scores[None], np.array([size]))
         width = summary.high - summary.low
         bounds = np.array([SMALLEST_RISE * size / width])
         positive_moment = summary.positive @ summary.positive_scores

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ from calibrank._internal.isotonic import pool_adjacent_violators
 from calibrank._internal.logit import expit
 from calibrank._internal.validation import Floats, add_up
 from calibrank.curves.calibrator import Calibrator, Desiderata
-from calibrank.errors import DataError, FlatMapWarning
+from calibrank.errors import DataError
 from calibrank.maps import StepCurve
 from calibrank.summary import Summary
 from calibrank.summary.grid import MOST_DISTINCT
@@ -60,11 +59,6 @@ class Histogram(Calibrator):
         ends = np.linspace(summary.low, summary.high, self.bins + 1)
         edges = np.unique(ends[1:-1])
         steps = np.searchsorted(edges, summary.scores, side="right")
-        few = len(steps) // 100
-        if few and len(edges) and steps[few] == steps[-1 - few]:
-            message = "98% of the scores are in one bin of the histogram. Drop outlying scores."
-            # From here: fit_fold, fit_summary, fit, and then the caller.
-            warnings.warn(message, FlatMapWarning, stacklevel=5)
         filled, bins = np.unique(steps, return_inverse=True)
         means = _bin_means(summary, bins)
         values = np.interp(np.arange(len(edges) + 1), filled, means)

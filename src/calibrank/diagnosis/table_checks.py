@@ -14,7 +14,7 @@ from calibrank.errors import DataError, Remedy, Setting
 from calibrank.evidence import checked_evidence, naive
 from calibrank.metrics import calibration_test
 from calibrank.summary import Summary, SummaryBuilder
-from calibrank.summary.summary import auc
+from calibrank.summary.pooling import auc
 from calibrank.tabular.arrow import indices_of
 from calibrank.tabular.columns import Columns
 from calibrank.tabular.files import Batch, Progress

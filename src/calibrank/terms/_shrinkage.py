@@ -21,6 +21,7 @@ from calibrank._internal import native
 from calibrank._internal.logit import expit, softplus
 from calibrank._internal.threads import in_threads, row_slices
 from calibrank._internal.validation import Floats, Indices, add_up
+from calibrank.errors import FitError
 
 INTERCEPT_SDS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.5)
 """Standard deviations of the intercept between segments that are tried."""
@@ -226,6 +227,9 @@ def shrunk_changes(
     weights = np.exp(np.array(scores) - max(scores))
     weights = np.where(weights >= _SMALLEST_WEIGHT * weights.sum(), weights, 0.0)
     kept = np.flatnonzero(weights)
+    if not len(kept):
+        rule, remedy = "have a finite likelihood", "Drop outlying scores."
+        raise FitError("levels", rule, "none that is finite", remedy)
     return _averaged(problem, [grid[place] for place in kept], weights[kept] / weights.sum())
 
 

@@ -130,7 +130,10 @@ BY_KIND: dict[str, tuple[list[Any], list[Any]]] = {
     "integer": ([1, 0, -7, 12345678, 2], [None]),
     "boolean": ([True, False], [None]),
     "text": (["1", "1.0", "true", "nan", "x", "y"], [None]),
-    "double": ([1.0, 0.0, -7.0, 12345678.0, 2.0], [None, math.nan, math.inf, 0.5, -1.25]),
+    "double": (
+        [1.0, -0.0, -7.0, 12345678.0, 2.0],
+        [None, math.nan, math.inf, 0.5, -1.25, 1e-10, 1 + 1e-10, 2.0**53, 1e16, -1e17, 1e300],
+    ),
     "decimal": ([Decimal(1), Decimal(0), Decimal(-7), Decimal(12345678)], [None, Decimal("0.5")]),
 }
 

@@ -14,6 +14,8 @@ Escapes = tuple[tuple[str, str], ...]
 _BACKSLASHES = (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r"))
 # The digits of a whole number, and nothing for another one.
 _WHOLE = "^(-?[0-9]+)([.]0*)?$"
+# Larger decimals stand for many whole numbers, and are no levels.
+_MOST = "9007199254740992"
 # The square of a smaller number may round to 0.
 _TINY = 1e-120
 
@@ -84,16 +86,30 @@ def _with_suffix(number: float) -> str:
     return repr(number).removesuffix(".0") + "D"
 
 
+def _whole(decimal: str, integer: str, text: str) -> str:
+    """The text of a decimal column that is a whole number, otherwise NULL.
+
+    Not the text of the decimal: this may be rounded, have an exponent, or be a negative zero.
+    """
+    return (
+        f"CASE WHEN {integer} = {decimal} AND ABS({decimal}) < {_MOST} "
+        f"THEN {text.format(integer)} END"
+    )
+
+
 DIALECTS: dict[str, Dialect] = {
     "spark": Dialect(
         "`",
         "DOUBLE({})",
         _with_suffix,
-        # Without the decimal, a large number is written with an exponent.
         as_text=(
-            "CASE WHEN typeof({}) RLIKE '^(float|double|decimal)' THEN NULLIF(regexp_extract("
-            f"STRING(TRY_CAST(STRING({{}}) AS DECIMAL(38, 9))), '{_WHOLE}', 1), '') WHEN NOT "
-            "typeof({}) RLIKE '^(date|timestamp|interval|binary|array|map|struct)' "
+            "CASE WHEN typeof({}) RLIKE '^(float|double|decimal)' THEN "
+            + _whole(
+                "TRY_CAST(STRING({}) AS DOUBLE)",
+                "TRY_CAST(TRY_CAST(STRING({}) AS DOUBLE) AS BIGINT)",
+                "STRING({})",
+            )
+            + " WHEN NOT typeof({}) RLIKE '^(date|timestamp|interval|binary|array|map|struct)' "
             "THEN STRING({}) END"
         ),
         # Spark replaces ${...} by a setting, in strings too.
@@ -110,9 +126,13 @@ DIALECTS: dict[str, Dialect] = {
         "{}::DOUBLE",
         _with_exponent,
         as_text=(
-            "CASE WHEN regexp_matches(typeof({}), '^(FLOAT|DOUBLE|DECIMAL)') "
-            f"THEN NULLIF(regexp_extract({{}}::VARCHAR, '{_WHOLE}', 1), '') "
-            "WHEN NOT regexp_matches(typeof({}), '^(DATE|TIME|INTERVAL|BLOB|STRUCT|MAP)|]$') "
+            "CASE WHEN regexp_matches(typeof({}), '^(FLOAT|DOUBLE|DECIMAL)') THEN "
+            + _whole(
+                "TRY_CAST({}::VARCHAR AS DOUBLE)",
+                "TRY_CAST(TRY_CAST({}::VARCHAR AS DOUBLE) AS BIGINT)",
+                "{}::VARCHAR",
+            )
+            + " WHEN NOT regexp_matches(typeof({}), '^(DATE|TIME|INTERVAL|BLOB|STRUCT|MAP)|]$') "
             "THEN {}::VARCHAR END"
         ),
         # A correlated subquery, which becomes a join.
@@ -130,7 +150,8 @@ DIALECTS: dict[str, Dialect] = {
         # Without the decimal, a large number is written with an exponent.
         as_text=(
             "CASE WHEN pg_typeof({})::text IN ('real', 'double precision', 'numeric') "
-            f"THEN substring({{}}::text::numeric::text FROM '{_WHOLE}') WHEN pg_typeof({{}})::text "
+            f"THEN CASE WHEN abs({{}}::text::numeric) < {_MOST} THEN "
+            f"substring({{}}::text::numeric::text FROM '{_WHOLE}') END WHEN pg_typeof({{}})::text "
             "!~ '^(date|time|interval|bytea|json)|]$' THEN {}::text END"
         ),
         # A constant that is searched by bisection: a subquery would be run for every row.
@@ -151,7 +172,8 @@ DIALECTS: dict[str, Dialect] = {
         # It has no booleans: they are 0 and 1.
         as_text=(
             "CASE WHEN typeof({}) IN ('text', 'integer') THEN CAST({} AS TEXT) "
-            "WHEN {} = CAST({} AS INTEGER) THEN CAST(CAST({} AS INTEGER) AS TEXT) END"
+            f"WHEN {{}} = CAST({{}} AS INTEGER) AND ABS({{}}) < {_MOST} THEN "
+            "CAST(CAST({} AS INTEGER) AS TEXT) END"
         ),
     ),
     "bigquery": Dialect(
@@ -167,11 +189,10 @@ DIALECTS: dict[str, Dialect] = {
         '"',
         "toFloat64({})",
         _with_exponent,
-        # Numbers that are whole are written without decimals, and others must not be levels.
         as_text=(
-            "CASE WHEN match(toTypeName({}), 'Date|Array|Tuple|Map') OR match(toTypeName({}), "
-            "'Float|Decimal') AND NOT match(toString({}), '^-?[0-9]+$') THEN NULL "
-            "ELSE toString({}) END"
+            "CASE WHEN match(toTypeName({}), 'Float|Decimal') THEN "
+            + _whole("toFloat64OrNull(toString({}))", "toInt64OrNull(toString({}))", "toString({})")
+            + " WHEN NOT match(toTypeName({}), 'Date|Array|Tuple|Map') THEN toString({}) END"
         ),
         escapes=_BACKSLASHES,
         name_escapes=(("\\", "\\\\"), ('"', '\\"')),
