@@ -6,12 +6,14 @@ validation and `calibrank train`, of KuaiRand's clicks.
 """
 
 import argparse
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -23,6 +25,7 @@ from torch.nn.functional import softplus
 
 from calibrank.data import RandomSplit
 from calibrank.models import BPR, LightGCN, Model, Training, TrainingStatus, train
+from calibrank.models.validation import Validation
 from calibrank.registry import MODELS
 from calibrank.tables import Interactions
 
@@ -180,7 +183,9 @@ def on_two_threads() -> None:
     print(f"     BPR on one thread: {speed:,.0f} positives per second of processor time")
     speed = max(our_speed(BPR(), positives, 8, "cpu", threads=2) for _ in range(3))
     report("BPR with Adam, million positives/s on two threads", speed / 1e6, 1)
-    report("BPR: share of validation in an epoch", validation_share(positives), 0.2, at_least=False)
+    for threads in (1, 2):
+        share = validation_share(positives, threads)
+        report(f"BPR: share of validation, {threads} threads", share, 0.2, at_least=False)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log.parquet")
         pq.write_table(pa.table({"user": positives.users, "item": positives.items}), log)
@@ -190,16 +195,25 @@ def on_two_threads() -> None:
         report("calibrank train, seconds", time.perf_counter() - begin, 120, at_least=False)
 
 
-def validation_share(positives: Interactions) -> float:
-    """The part of the processor time of an epoch that validation takes, best of three of each."""
-    kept, held_out = RandomSplit().divide(positives)
-    seconds: dict[str, list[float]] = {"without": [], "with": []}
+def validation_share(positives: Interactions, threads: int) -> float:
+    """The part of a training run's time that validation takes, the middle one of three runs."""
+    logs = RandomSplit().divide(positives)
+    validate = Validation.ndcg
+    shares = []
     for _ in range(3):
-        for name, validation in (("without", None), ("with", held_out)):
-            begin = time.process_time()
-            train(BPR(), kept, validation, Training(epochs=10, threads=1))
-            seconds[name].append(time.process_time() - begin)
-    return 1 - min(seconds["without"]) / min(seconds["with"])
+        seconds: list[float] = []
+
+        def timed(*given: Any, seconds: list[float] = seconds) -> float:
+            begin = time.perf_counter()
+            ndcg = validate(*given)
+            seconds.append(time.perf_counter() - begin)
+            return ndcg
+
+        with patch.object(Validation, "ndcg", timed):
+            begin = time.perf_counter()
+            train(BPR(), *logs, Training(epochs=20, threads=threads))
+            shares.append(sum(seconds) / (time.perf_counter() - begin))
+    return statistics.median(shares)
 
 
 def compare_ndcg() -> None:

@@ -313,8 +313,6 @@ def training_calls() -> dict[str, tuple[Any, ...]]:
         "step_table": (*adam, table.copy(), 0.1, 41),
         "graph_rows": (*matrix, rows, table, table.copy(), 0.5, some),
         "graph_scatter": (*matrix, rows, some, table),
-        "count_at_least": (table, rows, np.zeros(2, F), np.zeros(2, L)),
-        "hide_items": (table, np.array([0, 1, 0]), np.array([0, 1, 2]), np.array([1, 0]), rows),
     }
 
 
@@ -326,6 +324,8 @@ def valid_calls() -> dict[str, tuple[Any, ...]]:
     texts = (np.array([0, 1, 3]), np.frombuffer(b"abb", np.uint8))
     starts = np.array([0, 2, 5])
     cells = (*[column] * 4, starts, np.ones(2))
+    training = (np.array([1, 0]), np.array([0, 1, 2]), np.array([0, 1]), np.array([2, -1]))
+    pairs = (np.array([0, 1, 1]), np.array([0, -1, 4]), np.zeros(3, F), np.zeros(3, L))
     return training_calls() | {
         "merge_blocks": (np.arange(5), column, column + 1, np.zeros(5, bool), np.zeros(1, L)),
         "pool": (floats, column, None, *tables, 0.0, 20, 0, 0, 0, 0),
@@ -343,6 +343,14 @@ def valid_calls() -> dict[str, tuple[Any, ...]]:
         "segment_slopes": (*cells, 0.5, np.zeros(2), np.zeros(2)),
         "changed_loss": (*[column] * 3, starts, np.ones(2), np.ones(2), np.zeros(1)),
         "add_rows": (codes, column, np.ones((5, 3)), np.zeros((2, 3))),
+        "count_better": (
+            np.ones((2, 3), F),
+            np.ones((1, 3, 16), F),
+            *training,
+            *pairs,
+            np.zeros(96, F),
+            5,
+        ),
     }
 
 
@@ -377,8 +385,8 @@ OF_ANY_SIZE = {
     ("mark_present", 2), ("look_up", 2), ("insert_texts", 0), ("insert_texts", 1),
     ("insert_texts", 3), ("find_texts", 1), ("find_texts", 2), ("find_texts", 3),
     ("find_texts", 4), ("add_rows", 3), ("train_bpr", 1), ("catch_up_rows", 3),
-    ("catch_up_rows", 5), ("step_rows", 3), ("step_table", 3), ("count_at_least", 0),
-    ("hide_items", 2), ("hide_items", 3), ("hide_items", 4),
+    ("catch_up_rows", 5), ("step_rows", 3), ("step_table", 3), ("count_better", 3),
+    ("count_better", 4), ("count_better", 5),
 }  # fmt: skip
 
 
@@ -423,11 +431,14 @@ def test_a_loop_refuses_sizes_that_do_not_agree(name: str) -> None:
         ("step_rows", 5, np.array([0, -1])),
         ("graph_rows", 3, np.array([0, 3])),
         ("graph_scatter", 3, np.array([-1, 0])),
-        ("count_at_least", 1, np.array([0, 3])),
-        ("hide_items", 1, np.array([0, 2, 0])),
-        ("hide_items", 2, np.array([0, 1, 3])),
-        ("hide_items", 2, np.array([-1, 1, 2])),
-        ("hide_items", 3, np.array([2, 0])),
+        ("count_better", 2, np.array([2, 0])),
+        ("count_better", 3, np.array([0, 1, 3])),
+        ("count_better", 3, np.array([-1, 1, 2])),
+        ("count_better", 4, np.array([0, 2])),
+        ("count_better", 5, np.array([5, -1])),
+        ("count_better", 6, np.array([0, 1, 2])),
+        ("count_better", 6, np.array([0, 1, 0])),
+        ("count_better", 7, np.array([0, -1, 5])),
     ],
 )
 def test_a_number_beyond_its_table_is_refused(name: str, place: int, argument: Any) -> None:

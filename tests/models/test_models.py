@@ -156,9 +156,11 @@ def test_deferred_steps_equal_a_step_of_every_row(model, request):
         assert np.sqrt(np.mean((found - expected) ** 2)) < 3e-4 * expected.std()
 
 
-def test_the_number_of_threads_does_not_change_a_digit():
+@pytest.mark.parametrize("model", [BPR(dim=70), LightGCN(dim=6)], ids=name_of)
+def test_the_number_of_threads_does_not_change_a_digit(model, monkeypatch):
+    monkeypatch.setattr("calibrank.models.cpu._MANY_PRODUCTS", 0)
     one, *others = [
-        train(BPR(dim=70), small_log(), training=replace(SETTINGS, threads=threads)).scorer
+        train(model, small_log(), training=replace(SETTINGS, threads=threads)).scorer
         for threads in (1, 2, 3, 8)
     ]
     for other in others:

@@ -177,4 +177,5 @@ METHOD(merge_blocks, "LDDML", a) {
 #include "native_shrinkage.h"
 #include "native_adam.h"
 #include "native_training.h"
+#include "native_ranking.h"
 #include "native_module.h"

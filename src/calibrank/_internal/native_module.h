@@ -119,8 +119,7 @@ static PyMethodDef methods[] = {
     FAST(step_table),
     FAST(graph_rows),
     FAST(graph_scatter),
-    FAST(count_at_least),
-    FAST(hide_items),
+    FAST(count_better),
     {"choose_processor", choose_processor_method, METH_O, NULL},
     {NULL, NULL, 0, NULL}};
 

@@ -78,10 +78,13 @@ def in_workers(function: Callable[[int, Task], None], tasks: Iterable[Task], wor
 def in_threads(function: Callable[[slice], Result], slices: Iterable[slice]) -> list[Result]:
     """Call the function on each slice, one thread per slice; return the results in order."""
     slices = list(slices)
-    if len(slices) == 1:
-        return [function(slices[0])]
-    with ThreadPoolExecutor(len(slices)) as pool:
-        return list(pool.map(function, slices))
+    if len(slices) < 2:
+        return [function(part) for part in slices]
+    with ThreadPoolExecutor(len(slices) - 1) as pool:
+        others = [pool.submit(function, part) for part in slices[1:]]
+        # This thread keeps its core busy. If it waited, Linux would often start all others there.
+        first = function(slices[0])
+        return [first, *(other.result() for other in others)]
 
 
 @contextmanager

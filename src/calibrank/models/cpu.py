@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from threading import Barrier
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from calibrank._internal.native import loops
 from calibrank._internal.npz import Arrays
-from calibrank._internal.threads import in_threads, row_slices
+from calibrank._internal.threads import in_threads
 from calibrank.models.engines import BETAS, Adam, Engine, Graph
 from calibrank.models.rankers import BPR, Model
 from calibrank.models.sampling import Epoch
@@ -118,12 +119,13 @@ class PairwiseEngine(CpuEngine):
 
         with ThreadPoolExecutor(threads) as pool:
             try:
-                futures = [pool.submit(run_columns, thread) for thread in range(threads)]
+                others = [pool.submit(run_columns, thread) for thread in range(1, threads)]
             except RuntimeError:  # no more threads can be started
                 started.abort()
                 raise
-            for future in futures:
-                future.result()
+            run_columns(0)
+            for other in others:
+                other.result()
         self.steps += steps
 
 
@@ -165,6 +167,8 @@ class GraphEngine(CpuEngine):
         super().__init__(model, start, graph, training)
         self.layers = graph.layers
         self.matrix = graph.compressed
+        # A row of a product takes as long as it has edges, and one more to be written.
+        self.costs = np.diff(self.matrix[0]) + 1
         # Products alternate between two buffers: none is read and written at once.
         self.buffers = [np.empty_like(self.array), np.empty_like(self.array)]
         self.batch = np.zeros_like(self.array)
@@ -182,7 +186,7 @@ class GraphEngine(CpuEngine):
                 numbers = (self.training.weight_decay, self.steps)
                 loops.step_table(*parts, state[3], gradients[part], *numbers)
 
-            self._in_rows(step, len(self.array))
+            self._in_parts(step, np.ones_like(self.costs))
 
     def _batch_gradients(self, rows: Rows, importance: Tensor) -> tuple[Rows, Matrix]:
         """The nodes of a batch, and the gradients for their vectors."""
@@ -235,11 +239,15 @@ class GraphEngine(CpuEngine):
         def multiply(part: slice) -> None:
             loops.graph_rows(*self.matrix, rows[part], base, values, factor, result[part])
 
-        self._in_rows(multiply, len(rows))
+        self._in_parts(multiply, self.costs[rows])
 
-    def _in_rows(self, function: Callable[[slice], None], rows: int) -> None:
-        products = len(self.matrix[1]) * self.model.width
-        in_threads(function, row_slices(rows) if products >= _MANY_PRODUCTS else [slice(0, rows)])
+    def _in_parts(self, function: Callable[[slice], None], costs: Rows) -> None:
+        """Call a function on one part of the rows per thread; each part costs about as much."""
+        many = len(self.matrix[1]) * self.model.width >= _MANY_PRODUCTS
+        threads = self.training.threads if many else 1
+        total = costs.cumsum()
+        stops = total.searchsorted(total[-1] * np.arange(1, threads) / threads)
+        in_threads(function, [slice(*part) for part in pairwise([0, *stops, len(costs)])])
 
 
 def _aligned_zeros(shape: tuple[int, ...]) -> Matrix:

@@ -16,6 +16,7 @@ from torch import Tensor
 from calibrank._internal.native import READY, loops
 from calibrank.data.splits import Positives
 from calibrank.models.rankers import Model
+from calibrank.scorers import InnerProduct
 from calibrank.tables import Interactions
 
 # Values held at a time: 64 MiB on a GPU; on a CPU what fits in the cache of a core.
@@ -23,6 +24,9 @@ _GRID_VALUES = {"cuda": 2**24, "cpu": 2**18}
 # Of many items, these parts are scored one after the other; the first decides most positives.
 _PARTS = (1 / 64, 1 / 16, 1 / 4, 1)
 _MANY_ITEMS = 512
+# Items side by side, and users whose scores are computed at once, as in the loops.
+_PANEL = 16
+_LOOP_USERS = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +42,7 @@ class Validation:
     held_out: tuple[Tensor, Tensor]
     """The place in `users` and the item of each held-out positive, by user."""
     training: tuple[Tensor, Tensor]
-    """The item of each training positive, by user, and where those of each place start."""
+    """Where the training positives of each place in `users` start, and the item of each."""
     k: int
 
     @classmethod
@@ -56,7 +60,7 @@ class Validation:
         return cls(
             on_device(users),
             (on_device(held_out_rows), on_device(held_out.items[by_user])),
-            (on_device(training_items[known]), on_device(starts)),
+            (on_device(starts), on_device(training_items[known])),
             k,
         )
 
@@ -78,6 +82,7 @@ class Validation:
         ranks = torch.zeros_like(rows)
         least = torch.zeros(len(rows), device=rows.device)
         columns = torch.empty_like(order)
+        by_product = READY and not items.is_cuda and model.scorer is InnerProduct
 
         def add_ranks(pairs: Tensor) -> None:
             some, places = torch.unique_consecutive(rows[pairs], return_inverse=True)
@@ -87,13 +92,21 @@ class Validation:
             if start == 0:
                 of_pairs = vectors.index_select(0, places), items.index_select(0, own)
                 least[pairs] = model.scorer.pairs(*of_pairs, weights)
-            scores = model.scorer.grid(vectors, part, weights).detach().contiguous()
-            self._hide_training(scores, some, columns)
-            ranks[pairs] += _count_above(scores, places, least[pairs], columns[own])
+            given = (some, *self.training, columns, places, columns[own], least[pairs])
+            if not by_product:
+                scores = model.scorer.grid(vectors, part, weights).detach()
+                ranks[pairs] += _count_better(scores, *given)
+                return
+            counts = torch.empty_like(places)
+            room = torch.empty(_LOOP_USERS * panels.shape[0] * _PANEL)
+            arrays = [tensor.detach().numpy() for tensor in (vectors, panels, *given, counts, room)]
+            loops.count_better(*arrays, len(part))
+            ranks[pairs] += counts
 
         with ThreadPoolExecutor(threads) as pool:
             for start, stop in pairwise(edges):
                 part = items.index_select(0, order[start:stop])
+                panels = _in_panels(part) if by_product else part
                 columns[:] = -1
                 columns[order[start:stop]] = torch.arange(stop - start, device=order.device)
                 values_per_user = (stop - start) * model.scorer.values_per_score(model.width)
@@ -115,28 +128,30 @@ class Validation:
         sizes = (number_of_user // most_users).bincount()
         yield from torch.split(pairs, sizes.tolist())
 
-    def _hide_training(self, scores: Tensor, some: Tensor, columns: Tensor) -> None:
-        """Put the training positives of some users last."""
-        items, starts = self.training
-        if READY and not scores.is_cuda:
-            arrays = [tensor.numpy() for tensor in (scores, some, starts, items, columns)]
-            loops.hide_items(*arrays)
-            return
-        counts = (starts[1:] - starts[:-1])[some]
-        rows = torch.repeat_interleave(counts)
-        # The places of each user's pairs follow each other from its start on.
-        first = starts[some] - (counts.cumsum(0) - counts)
-        places = first[rows] + torch.arange(len(rows), device=rows.device)
-        at = columns[items[places]]
-        shown = (at >= 0).nonzero()[:, 0]
-        scores[rows[shown], at[shown]] = -torch.inf
+
+def _in_panels(items: Tensor) -> Tensor:
+    """The vectors of items as the loop reads them: [panel, column, item of the panel]."""
+    full = torch.nn.functional.pad(items, (0, 0, 0, -len(items) % _PANEL))
+    return full.view(-1, _PANEL, items.shape[1]).transpose(1, 2).contiguous()
 
 
-def _count_above(scores: Tensor, rows: Tensor, least: Tensor, own: Tensor) -> Tensor:
-    """How many scores of its row are at least `least`, apart from the own column (-1 for none)."""
-    if READY and not scores.is_cuda:
-        counts = torch.empty_like(rows)
-        loops.count_at_least(scores.numpy(), rows.numpy(), least.detach().numpy(), counts.numpy())
-    else:
-        counts = (scores[rows] >= least[:, None]).sum(1)
-    return counts - ((own >= 0) & (scores[rows, own] >= least)).long()
+def _count_better(
+    scores: Tensor,
+    some: Tensor,
+    starts: Tensor,
+    items: Tensor,
+    columns: Tensor,
+    places: Tensor,
+    own: Tensor,
+    least: Tensor,
+) -> Tensor:
+    """What the loop of this name counts, from the scores of some users."""
+    counts = (starts[1:] - starts[:-1])[some]
+    rows = torch.repeat_interleave(counts)
+    # The places of each user's pairs follow each other from its start on.
+    first = starts[some] - (counts.cumsum(0) - counts)
+    at = columns[items[first[rows] + torch.arange(len(rows), device=rows.device)]]
+    shown = (at >= 0).nonzero()[:, 0]
+    scores[rows[shown], at[shown]] = -torch.inf
+    better = (scores[places] >= least[:, None]).sum(1)
+    return better - ((own >= 0) & (scores[places, own] >= least)).long()
