@@ -7,7 +7,7 @@ from scipy.special import expit, logit
 
 import calibrank as cr
 from calibrank._internal import native
-from calibrank._internal.segment_keys import encode
+from calibrank._internal.segment_keys import encode, encode_columns
 from calibrank.evidence import naive
 from calibrank.maps.format import parse
 from calibrank.summary.by_segment import SegmentSums, bin_edges
@@ -302,3 +302,11 @@ def test_true_is_another_level_than_1(first) -> None:
     alone = [fitted.predict([0.0], {"key": [value]})[0] for value in (1, True, 1.0)]
     np.testing.assert_array_equal(together, alone)
     assert together[0] != together[1]
+
+
+def test_columns_of_one_name_are_refused() -> None:
+    pa = pytest.importorskip("pyarrow")
+    twice = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["key", "key"])
+    for table in (twice, twice.to_pandas()):
+        with pytest.raises(cr.DataError, match="columns must have columns of different names, got"):
+            encode_columns(["key"], table)

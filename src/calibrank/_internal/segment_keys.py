@@ -136,6 +136,8 @@ def column_of(what: str, name: str, frame: Any) -> Any:
     names = names_of(what, frame, name)
     if name not in names:
         raise DataError(what, f"have the column {shown(name)}", listed(names), "Add it.")
+    if names.count(name) > 1:
+        raise DataError(what, "have columns of different names", shown(name), "Rename one.")
     return frame[name]
 
 
