@@ -106,7 +106,7 @@ class CalibrankWarning(UserWarning):
 
 
 class FlatMapWarning(CalibrankWarning):
-    """The fitted map hardly rises: higher scores do not come with more positives."""
+    """The fitted map hardly rises, or a few outlying scores decide on it; see the message."""
 
 
 class AssumedRateWarning(CalibrankWarning):

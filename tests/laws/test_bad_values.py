@@ -25,6 +25,9 @@ TEXTS = {
     "NaN": (math.nan, None),
     "infinite": (math.inf, None),
     "a number that is not whole": (1.5, None),
+    "nearly a whole number": (1e-10, None),
+    "a negative zero": (-0.0, "0"),
+    "a number that stands for many": (2.0**53, None),
     "bytes": (b"NL", None),
     # DuckDB reads it from pandas as the text of the object.
     "an object": (object(), "<object>"),

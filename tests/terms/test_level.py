@@ -7,7 +7,7 @@ from scipy.special import expit, logit
 
 import calibrank as cr
 from calibrank._internal import native
-from calibrank._internal.segment_keys import encode
+from calibrank._internal.segment_keys import encode, encode_columns
 from calibrank.evidence import naive
 from calibrank.maps.format import parse
 from calibrank.summary.by_segment import SegmentSums, bin_edges
@@ -287,3 +287,26 @@ def test_the_order_of_rows_changes_nothing_where_levels_are_many():
     second = model.fit(scores[order], labels[order], mixed)
     found = [fitted.predict(scores, columns) for fitted in (first, second)]
     assert np.allclose(*found, rtol=1e-9)
+
+
+@pytest.mark.parametrize("first", [1, True])
+def test_true_is_another_level_than_1(first) -> None:
+    mixed = np.array([first, not first, 1, True, 0, False] * 50, dtype=object)
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=300)
+    is_true = np.array([value is True for value in mixed.tolist()])
+    labels = rng.random(300) < expit(scores + 2 * is_true - 1)
+    fitted = (cr.Platt() + cr.Level("key")).fit(scores, labels, {"key": mixed})
+    assert {key for (key,) in fitted.terms[0].keys} == {"0", "1", "false", "true"}
+    together = fitted.predict([0.0, 0.0, 0.0], {"key": [1, True, 1.0]})
+    alone = [fitted.predict([0.0], {"key": [value]})[0] for value in (1, True, 1.0)]
+    np.testing.assert_array_equal(together, alone)
+    assert together[0] != together[1]
+
+
+def test_columns_of_one_name_are_refused() -> None:
+    pa = pytest.importorskip("pyarrow")
+    twice = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["key", "key"])
+    for table in (twice, twice.to_pandas()):
+        with pytest.raises(cr.DataError, match="columns must have columns of different names, got"):
+            encode_columns(["key"], table)

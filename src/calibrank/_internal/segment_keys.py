@@ -55,8 +55,8 @@ def encode(name: str, column: Any) -> Encoded:
         array = np.asarray(column).reshape(-1)
     except ValueError:
         raise _not_a_segment(name, "rows of different lengths") from None
-    if array.dtype.kind == "U" and isinstance(column, list | tuple):
-        # A NaN among texts would become the text "nan".
+    if isinstance(column, list | tuple) and (array.dtype.kind == "U" or bool in map(type, column)):
+        # A NaN among texts would become the text "nan", and True among numbers 1.
         array = np.array(column, dtype=object).reshape(-1)
     if array.dtype.kind in "mM":
         raise _not_a_segment(name, "dates or times")
@@ -69,10 +69,19 @@ def encode(name: str, column: Any) -> Encoded:
     try:
         # Faster than sorting: most values occur many times.
         found = [numbers.setdefault(value, len(numbers)) for value in array.tolist()]
+        if array.dtype.kind == "O" and (0 in numbers or 1 in numbers):
+            # True equals 1, and is another level.
+            numbers.clear()
+            values = [_boolean_as_text(value) for value in array.tolist()]
+            found = [numbers.setdefault(value, len(numbers)) for value in values]
     except TypeError:
         raise _not_a_segment(name, "values such as lists") from None
-    values = [_text(name, value) for value in numbers]
-    return Encoded(np.array(found, dtype=np.intp), values)
+    texts_or_none = [_text(name, value) for value in numbers]
+    return Encoded(np.array(found, dtype=np.intp), texts_or_none)
+
+
+def _boolean_as_text(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool | np.bool_) else value
 
 
 def distinct_numbers(array: Integers) -> tuple[Integers, Integers]:
@@ -127,6 +136,8 @@ def column_of(what: str, name: str, frame: Any) -> Any:
     names = names_of(what, frame, name)
     if name not in names:
         raise DataError(what, f"have the column {shown(name)}", listed(names), "Add it.")
+    if names.count(name) > 1:
+        raise DataError(what, "have columns of different names", shown(name), "Rename one.")
     return frame[name]
 
 
@@ -156,10 +167,8 @@ def _text(name: str, value: Any) -> str | None:
         return None
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, bool):
-        return "true" if value else "false"
     if isinstance(value, int):
-        return str(value)
+        return str(_boolean_as_text(value))
     # Larger decimals stand for many integers.
     is_decimal = isinstance(value, float | Decimal)
     if is_decimal and abs(float(value)) < 2**53 and value == int(value):

@@ -62,7 +62,8 @@ def as_frame(values: Any) -> Any:
     try:
         frame: Any = nw.from_native(values, pass_through=True)
     except nw.exceptions.DuplicateError:
-        names = list(values.columns)
+        # The columns of an Arrow table are data; its names are elsewhere.
+        names = list(getattr(values, "column_names", values.columns))
         found = ", ".join(sorted({repr(name) for name in names if names.count(name) > 1}))
         raise DataError("frame", "have columns of different names", found, "Rename one.") from None
     return None if frame is values else frame

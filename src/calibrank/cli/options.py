@@ -133,7 +133,8 @@ LOG, NEGATIVES_KEPT, BAD_ROWS, RELEVANT = within(
     ),
     Option(
         "--negatives-kept FRACTION",
-        "The fraction of all negatives that is in the table, if they were sampled.",
+        "The fraction of all negatives that is in the table, if they were sampled. Of counts: of "
+        "all impressions without a click.",
         FRACTION,
         1.0,
     ),
