@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from calibrank._internal.logit import expit, softplus
 from calibrank._internal.validation import Floats, add_up
 from calibrank.errors import FitError
-from calibrank.terms._design import Arrow, Design, Group, Levels, Posterior
+from calibrank.terms._design import Arrow, Design, Group, Levels, Posterior, Sweep, add_rows
 
 SDS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.2, 3.0)
 """Prior standard deviations of a group that are tried; the first leaves it out."""
@@ -91,15 +91,15 @@ def fit_ridge(
     point = problem.at(start)
     sds = [0.0] * len(design.groups)
     iterations = 0
-    for _ in range(_ROUNDS):
-        sds, gain = _choose_sds(problem, point, sds)
-        point, more = problem.minimize(point, sds, _ROUGH)
+    for number in range(_ROUNDS):
+        sds, gain, posterior = _choose_sds(problem, point, sds)
+        is_last = gain < _LEAST_GAIN or number == _ROUNDS - 1
+        tolerance = _TOLERANCE if is_last else _ROUGH
+        point, more = problem.minimize(point, sds, tolerance, posterior)
         iterations += more
-        if gain < _LEAST_GAIN:
+        if is_last:
             break
         point = problem.at(point.coefficients)
-    point, more = problem.minimize(point, sds)
-    iterations += more
     while _smallest_slope(design, point.coefficients) + own_slope < _SMALLEST_SLOPE:
         # In some combination of levels the order of scores would reverse: slopes must differ less.
         closer = _with_closer_slopes(design.groups, sds)
@@ -210,7 +210,11 @@ class Problem:
         return float(np.abs(gradient / np.maximum(scale, 1e-300)).max())
 
     def minimize(
-        self, start: Point, sds: Sequence[float], tolerance: float = _TOLERANCE
+        self,
+        start: Point,
+        sds: Sequence[float],
+        tolerance: float = _TOLERANCE,
+        posterior: Posterior | None = None,
     ) -> tuple[Point, int]:
         """Newton's method with step halving; the problem is strictly convex.
 
@@ -221,7 +225,7 @@ class Problem:
         coefficients = np.where(of_all > 0, start.coefficients, 0.0)
         z = start.z if (coefficients == start.coefficients).all() else self.log_odds(coefficients)
         hessian = start.hessian
-        posterior = Posterior(hessian, of_all)
+        posterior = posterior or Posterior(hessian, of_all)
 
         def value(z: Floats, coefficients: Floats) -> float:
             loss = self.mean_loss(z) * float(self.total.sum()) / self.dispersion
@@ -260,41 +264,47 @@ def _precision(sds: Floats) -> Floats:
     return np.where(sds > 0, sds, np.inf) ** -2.0
 
 
-def _choose_sds(problem: Problem, point: Point, sds: Sequence[float]) -> tuple[list[float], float]:
+def _choose_sds(
+    problem: Problem, point: Point, sds: Sequence[float]
+) -> tuple[list[float], float, Posterior]:
     """Raise the log marginal likelihood, one group after the other; also returns the gain.
 
-    It is that of the quadratic approximation, corrected for levels of few rows.
+    It is that of the quadratic approximation, corrected for levels of few rows. The posterior is
+    the one under the chosen priors.
     """
     groups = problem.design.groups
     hessian = point.hessian
-    linear = hessian @ point.coefficients - problem.gradient(point.z)
+    gradient = problem.gradient(point.z)
+    linear = hessian @ point.coefficients - gradient
     corrections = []
     for group in groups:
-        of_few = _correction(problem, point.z, point.coefficients[group.place], group.block)
         rate = group.rate or (_RATE_OF_CHANGES if problem.is_change else 0.0)
-        corrections.append(of_few - rate * np.array(SDS))
+        corrections.append(_correction(problem, point, gradient, group) - rate * np.array(SDS))
     chosen = list(sds)
     gain = 0.0
     # The one that is eliminated comes first: without the others that takes least.
     count = len(groups) - (problem.design.corner < problem.design.width)
     for number in range(count, len(groups)):
-        tried = [problem.sds_of([*chosen[:number], sd]) for sd in SDS]
-        marginals = np.array([Posterior(hessian, sds).log_marginal(linear) for sds in tried])
-        scores = marginals + corrections[number]
-        best = int(np.argmax(scores))
-        gain = float(scores[best] - scores[SDS.index(chosen[number])])
+
+        def score(place: int, number: int = number) -> float:
+            tried = problem.sds_of([*chosen[:number], SDS[place]])
+            return Posterior(hessian, tried).log_marginal(linear) + float(
+                corrections[number][place]
+            )
+
+        best, gain = _highest(score, SDS.index(chosen[number]), is_first=not any(chosen))
         chosen[number] = SDS[best]
-    eliminated = hessian.eliminated(problem.sds_of(chosen))
-    posterior = Posterior(hessian, problem.sds_of(chosen), eliminated)
-    right = posterior.right(linear)
+    of_all = problem.sds_of(chosen)
+    right = Posterior(hessian, of_all).right(linear)
+    sweep = Sweep(hessian.eliminated(of_all), right, of_all)
     # A group is looked at again as long as others have changed since.
     unchanged = 0
     for number in list(range(count)) * _SWEEPS:
         if unchanged == count:
             break
-        before = chosen[number]
-        marginals = _log_marginals(posterior, eliminated, right, groups[number].place)
-        scores = marginals + corrections[number]
+        place, before = groups[number].place, chosen[number]
+        likelihood = sweep.likelihood(place, before)
+        scores = _marginals(*likelihood) + corrections[number]
         found = _mean_sd(scores) if problem.is_change else SDS[int(np.argmax(scores))]
         if abs(found - before) < _SETTLED:
             unchanged += 1
@@ -302,8 +312,23 @@ def _choose_sds(problem: Problem, point: Point, sds: Sequence[float]) -> tuple[l
         chosen[number] = found
         gain += abs(float(np.diff(np.interp([before, found], SDS, scores))[0]))
         unchanged = 1
-        posterior = Posterior(hessian, problem.sds_of(chosen), eliminated)
-    return chosen, gain
+        sweep.change(place, before, found, likelihood)
+    return chosen, gain, sweep.posterior(hessian, problem.sds_of(chosen))
+
+
+def _highest(score: Callable[[int], float], start: int, *, is_first: bool) -> tuple[int, float]:
+    """The place of the highest score, and how much higher it is than that of the start.
+
+    At first all are looked at; later the next ones, as long as they are higher.
+    """
+    scores = {start: score(start)}
+    for places in (range(start + 1, len(SDS)), range(start - 1, -1, -1)):
+        for place in places:
+            scores[place] = score(place)
+            if not is_first and scores[place] < max(scores.values()):
+                break
+    best = max(scores, key=scores.__getitem__)
+    return best, scores[best] - scores[start]
 
 
 def _mean_sd(scores: Floats) -> float:
@@ -313,25 +338,12 @@ def _mean_sd(scores: Floats) -> float:
     return mean if mean > _SETTLED else 0.0
 
 
-def _log_marginals(posterior: Posterior, eliminated: Floats, right: Floats, place: slice) -> Floats:
+def _marginals(matrix: Floats, linear: Floats) -> Floats:
     """Log marginal likelihoods of a group's standard deviations, relative to leaving it out.
 
-    Given the others, the log likelihood of a group is quadratic, with the Schur complement of its
-    block. In the basis of its eigenvectors, coefficients are independent.
+    In the basis of the eigenvectors of its likelihood, coefficients are independent.
     """
-    used = posterior.used
-    mode = posterior.covariance @ right[used]
-    own = np.flatnonzero((used >= place.start) & (used < place.stop))
-    if len(own):
-        # What a posterior has beyond its prior is the likelihood.
-        complement = np.linalg.inv(posterior.covariance[np.ix_(own, own)])
-        linear = complement @ mode[own]
-        complement -= np.diag(posterior.sds[place] ** -2.0)
-    else:
-        across = eliminated[place][:, used]
-        complement = eliminated[place, place] - across @ posterior.covariance @ across.T
-        linear = right[place] - across @ mode
-    curvature, basis = np.linalg.eigh(complement)
+    curvature, basis = np.linalg.eigh(matrix)
     return _quadratic_marginals(np.maximum(curvature, 0), basis.T @ linear)
 
 
@@ -342,7 +354,7 @@ def _quadratic_marginals(curvature: Floats, slopes: Floats) -> Floats:
     return (slopes**2 * variances / ratios - np.log(ratios)).sum(axis=1) / 2
 
 
-def _correction(problem: Problem, z: Floats, coefficients: Floats, levels: object) -> Floats:
+def _correction(problem: Problem, point: Point, gradient: Floats, group: Group) -> Floats:
     """What the marginal likelihoods of levels of few rows are beyond the quadratic ones.
 
     The quadratic approximation finds too small a standard deviation where a level has a few labels
@@ -350,32 +362,30 @@ def _correction(problem: Problem, z: Floats, coefficients: Floats, levels: objec
     integrated by the trapezoid rule, which is exact to 1e-4 there.
     """
     result: Floats = np.zeros(len(SDS))
-    if not isinstance(levels, Levels) or levels.are_slopes:
+    levels = group.block
+    if not isinstance(levels, Levels) or group.are_slopes:
         return result
-    p = expit(z)
-    information = levels.sums(problem.total * p * (1 - p)) / problem.dispersion
-    counts = np.bincount(levels.codes, minlength=levels.width)[: levels.width]
+    information = point.hessian.squares[group.place]
+    counts = levels.rows
     is_small = (information <= _LEAST_INFORMATION) & (counts > 0) & (counts <= _MOST_ROWS_OF_LEVEL)
     small = np.flatnonzero(is_small)
     some = small[:: -(-int(counts[small].sum()) // _GRID_ROWS) or 1]
     if not len(some):
         return result
-    numbers = np.full(levels.width + 1, -1)
+    numbers = np.full(levels.count, -1)
     numbers[some] = np.arange(len(some))
     rows = np.flatnonzero(numbers[levels.codes] >= 0)
     own = numbers[levels.codes[rows]]
-    positive = problem.positive[rows] / problem.dispersion
-    total = problem.total[rows] / problem.dispersion
-    at_zero = z[rows] - coefficients[levels.codes[rows]]
+    coefficients = point.coefficients[group.place]
+    at_zero = point.z[rows] - coefficients[levels.codes[rows]]
     odds = np.exp(np.clip(at_zero, -_MOST_LOG_ODDS, _MOST_LOG_ODDS))
-    logs = np.outer(add_up(own, positive, len(some)), _GRID)
     losses = np.log1p(np.outer(odds, np.exp(_GRID))) - np.log1p(odds)[:, None]
-    logs -= Levels(own, len(some)).products(total, losses, slice(None)).T
+    logs = np.outer(add_up(own, problem.positive[rows] / problem.dispersion, len(some)), _GRID)
+    add_rows(own, problem.total[rows] / -problem.dispersion, losses, logs)
     highest = logs.max(axis=1)
     likelihoods = np.exp(logs - highest[:, None])
-    gradient = add_up(own, positive - total * p[rows], len(some))
     curvature = information[some]
-    linear = gradient + curvature * coefficients[some]
+    linear = curvature * coefficients[some] - gradient[group.place][some]
     quadratic = _quadratic_marginals(curvature, linear)
     for number, sd in enumerate(SDS):
         if sd >= _SMALLEST_INTEGRATED:
