@@ -168,10 +168,14 @@ def test_marginal_likelihoods_of_a_group_are_those_of_all_numbers(
         alone.append(Posterior(arrow, sds_of_one).log_marginal(linear))
     np.testing.assert_allclose(alone, expected, rtol=1e-8, atol=1e-10)
     if place.start < 6:
-        sweep = Sweep(arrow.eliminated(sds), Posterior(arrow, sds).right(linear), sds)
-        found = _ridge._marginals(*sweep.likelihood(place, own))
+        found = _ridge._marginals(*sweep_of(arrow, linear, sds).likelihood(place, own))
         wanted = np.array(expected) - expected[0]
         np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-10)
+
+
+def sweep_of(arrow: Arrow, linear: np.ndarray, sds: np.ndarray) -> Sweep:
+    remaining = arrow.remaining(sds)
+    return Sweep(arrow.eliminated(remaining), arrow.right(linear, remaining), sds)
 
 
 def test_the_posterior_of_a_sweep_is_that_of_the_priors_it_ended_with() -> None:
@@ -181,17 +185,9 @@ def test_the_posterior_of_a_sweep_is_that_of_the_priors_it_ended_with() -> None:
     linear = np.random.default_rng(3).normal(size=39)
     now = {0: 0.0, 3: 0.5, 6: 0.0}
     sds[:9] = np.repeat(list(now.values()), 3)
-    sweep = Sweep(arrow.eliminated(sds), Posterior(arrow, sds).right(linear), sds)
-    for start, sd in [
-        (6, 0.3),
-        (0, 2.2),
-        (3, 1.0),
-        (6, 3.0),
-        (0, 0.0),
-        (3, 0.1),
-        (6, 0.0),
-        (6, 0.7),
-    ]:
+    sweep = sweep_of(arrow, linear, sds)
+    changes = [(6, 0.3), (0, 2.2), (3, 1.0), (6, 3.0), (0, 0.0), (3, 0.1), (6, 0.0), (6, 0.7)]
+    for start, sd in changes:
         place = slice(start, start + 3)
         sweep.change(place, now[start], sd, sweep.likelihood(place, now[start]))
         now[start] = sd

@@ -61,11 +61,6 @@ class Levels:
         starts = range(place.start, place.stop, self.count)
         return [slice(start, start + self.count) for start in starts]
 
-    def sums(self, columns: Sequence[Floats]) -> Floats:
-        """Sums by level, of the first column and then of the second."""
-        sums = [add_up(self.codes, column, self.count) for column in columns[: self.depth]]
-        return np.concatenate(sums)
-
 
 class Group(NamedTuple):
     """Coefficients that share a prior standard deviation, which is exponential with this rate."""
@@ -101,16 +96,24 @@ class Arrow(NamedTuple):
 
     def remaining(self, sds: Floats) -> Floats:
         """The inverse of the diagonal plus the precision of a prior; without a width it is 0."""
-        variances = sds[len(self.corner) :] ** 2
+        variances = sds[len(sds) - len(self.diagonal) :] ** 2
         return variances / (1 + self.diagonal * variances)
 
-    def eliminated(self, sds: Floats, places: Indices | slice = _ALL) -> Floats:
-        """What is left of some places of the corner after the diagonal was eliminated."""
-        corner = self.corner[places][:, places]
-        if not sds[len(self.corner) :].any():
-            return corner
-        part = self.border[places] * np.sqrt(self.remaining(sds))
-        return corner - part @ part.T
+    def take(self, places: Indices) -> Arrow:
+        """Some places of the corner, and all of the diagonal."""
+        return Arrow(self.corner[places][:, places], self.border[places], self.diagonal)
+
+    def eliminated(self, remaining: Floats) -> Floats:
+        """What is left of the corner after the diagonal was eliminated."""
+        if not remaining.any():
+            return self.corner
+        part = self.border * np.sqrt(remaining)
+        return self.corner - part @ part.T
+
+    def right(self, vector: Floats, remaining: Floats) -> Floats:
+        """The corner of a vector after the diagonal was eliminated."""
+        rest = len(vector) - len(remaining)
+        return vector[:rest] - self.border @ (remaining * vector[rest:])
 
 
 class Posterior:
@@ -124,12 +127,12 @@ class Posterior:
         self.used = np.flatnonzero(sds[: len(arrow.corner)])
         self.diagonal = arrow.remaining(sds)
         self.border = arrow.border
-        self._arrow = arrow
+        self._of_used = arrow.take(self.used)
 
     @cached_property
     def _inner(self) -> Floats:
         """What is left of the places of the corner that are used."""
-        return self._arrow.eliminated(self.sds, self.used) + np.diag(self.sds[self.used] ** -2.0)
+        return self._of_used.eliminated(self.diagonal) + np.diag(self.sds[self.used] ** -2.0)
 
     @cached_property
     def covariance(self) -> Floats:
@@ -143,34 +146,28 @@ class Posterior:
         corner[np.ix_(self.used, self.used)] = self.covariance
         return corner
 
-    def right(self, vector: Floats) -> Floats:
-        """The corner of a vector after the diagonal was eliminated."""
-        size = len(self.border)
-        return vector[:size] - self.border @ (self.diagonal * vector[size:])
+    def _right(self, vector: Floats) -> Floats:
+        """The used places of a vector after the diagonal was eliminated."""
+        places = np.append(self.used, np.arange(len(self.border), len(vector)))
+        return self._of_used.right(vector[places], self.diagonal)
 
     def solve(self, vector: Floats) -> Floats:
         """The solution for the right-hand side."""
         size = len(self.border)
-        first = np.zeros(size)
-        first[self.used] = self.covariance @ self.right(vector)[self.used]
-        rest = self.diagonal * (vector[size:] - self.border.T @ first)
-        return np.concatenate([first, rest])
+        first = self.covariance @ self._right(vector)
+        result = np.zeros(len(vector))
+        result[self.used] = first
+        result[size:] = self.diagonal * (vector[size:] - self._of_used.border.T @ first)
+        return result
 
     def log_marginal(self, linear: Floats) -> float:
         """Log marginal likelihood of a quadratic log likelihood, relative to all left out."""
         size = len(self.border)
-        rest = linear[size:]
-        used = len(self.used)
-        # One decomposition has both: the root of the inner matrix, whose diagonal has the
-        # determinant, and in a last row of its own the solution for the right-hand side.
-        bordered = np.full((used + 1, used + 1), _HUGE)
-        bordered[:-1, :-1] = self._inner
-        bordered[-1, :-1] = self.right(linear)[self.used]
-        root = np.linalg.cholesky(bordered)
-        squares = float(root[-1, :-1] @ root[-1, :-1] + self.diagonal @ rest**2)
-        logs = np.log(np.diag(root)[:-1] * self.sds[self.used]).sum()
-        log_determinant = 2 * logs + np.log1p(self._arrow.diagonal * self.sds[size:] ** 2).sum()
-        return (squares - float(log_determinant)) / 2
+        squares, log_determinant = whitened(self._inner, self._right(linear))
+        squares = squares + self.diagonal @ linear[size:] ** 2
+        log_determinant = log_determinant + 2 * np.log(self.sds[self.used]).sum()
+        log_determinant += np.log1p(self._of_used.diagonal * self.sds[size:] ** 2).sum()
+        return float(squares - log_determinant) / 2
 
     def contrasts(self, place: slice, other: slice, weights: Floats) -> Floats:
         """Covariances of two blocks' coefficients, each minus its mean by weights that sum to 1."""
@@ -194,7 +191,7 @@ class Posterior:
         if place.start < len(self.border):
             return self.corner[:, place]
         products = np.zeros(self.border.shape)
-        products[self.used] = -self.covariance @ (self.border[self.used] * self.diagonal)
+        products[self.used] = -self.covariance @ (self._of_used.border * self.diagonal)
         return products
 
     def _across(self, place: slice, vector: Floats) -> Floats:
@@ -208,6 +205,21 @@ class Posterior:
         if place.start < len(self.border):
             return np.diag(products[place])
         return -self.diagonal * (self.border * products).sum(axis=0)
+
+
+def whitened(matrices: Floats, vectors: Floats) -> tuple[Floats, Floats]:
+    """The squared length of each vector in the inverse of its matrix, and log determinants.
+
+    One decomposition has both: the diagonal of the root has the determinant, and a last row that
+    belongs to the vector has its product with the root's inverse.
+    """
+    shape = matrices.shape
+    bordered = np.full((*shape[:-2], shape[-1] + 1, shape[-1] + 1), _HUGE)
+    bordered[..., :-1, :-1] = matrices
+    bordered[..., -1, :-1] = vectors
+    roots = np.linalg.cholesky(bordered)
+    diagonals = np.diagonal(roots, axis1=-2, axis2=-1)[..., :-1]
+    return (roots[..., -1, :-1] ** 2).sum(axis=-1), 2 * np.log(diagonals).sum(axis=-1)
 
 
 class Sweep:
@@ -324,14 +336,16 @@ class Design:
                 result += own[1][block.codes] * self._turned
         return result
 
-    def transposed(self, values: Floats) -> Floats:
-        """The transposed matrix times one value per row."""
+    def transposed(self, values: Floats, sds: Floats | None = None) -> Floats:
+        """The transposed matrix times one value per row; 0 for levels that are left out."""
         result = np.zeros(self.width)
         for rows, matrix in self._chunks():
             result[: self._dense_width] += values[rows] @ matrix
         by_column = (values, values * self._turned)
         for block, place in self._levels:
-            result[place] = block.sums(by_column)
+            for part, column in zip(block.parts(place), by_column, strict=False):
+                if sds is None or sds[part.start]:
+                    result[part] = add_up(block.codes, column, block.count)
         return result
 
     def gram(self, weights: Floats) -> Arrow:
@@ -390,7 +404,8 @@ class Design:
             result[: self._dense_width] += (matrix**2).sum(axis=0)
         by_column = (np.ones(len(self.log_odds)), self._turned**2)
         for block, place in self._levels:
-            result[place] = block.sums(by_column)
+            for part, column in zip(block.parts(place), by_column, strict=False):
+                result[part] = add_up(block.codes, column, block.count)
         return result / len(self.log_odds)
 
     def _chunks(self, powers: int = 0) -> Iterator[tuple[slice, Floats]]:

@@ -10,7 +10,16 @@ import numpy as np
 from calibrank._internal.logit import expit, softplus
 from calibrank._internal.validation import Floats, add_up
 from calibrank.errors import FitError
-from calibrank.terms._design import Arrow, Design, Group, Levels, Posterior, Sweep, add_rows
+from calibrank.terms._design import (
+    Arrow,
+    Design,
+    Group,
+    Levels,
+    Posterior,
+    Sweep,
+    add_rows,
+    whitened,
+)
 
 SDS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.2, 3.0)
 """Prior standard deviations of a group that are tried; the first leaves it out."""
@@ -25,9 +34,8 @@ _MAX_STEPS = 100
 _TOLERANCE = 1e-19
 # While priors are still being chosen.
 _ROUGH = 1e-6
-# Steps with the Hessian of an earlier point go on while they shorten the decrement by this factor:
-# a Hessian takes as long as ten of them.
-_FAST = 0.1
+# A Hessian takes as long as so many steps with that of an earlier point.
+_STEPS_OF_HESSIAN = 8
 _ACCEPTED = 1e-7
 _SWEEPS = 2
 _ROUNDS = 4
@@ -47,7 +55,11 @@ _LEAST_INFORMATION = 10.0
 _GRID = np.arange(-9, 9.1, 0.25)
 _GRID_ROWS = 5_000
 _MOST_ROWS_OF_LEVEL = 1_000
-_SMALLEST_INTEGRATED = 0.2
+_INTEGRATED = np.array([sd for sd in SDS if sd >= 0.2])
+_PRIORS = np.exp(-((_GRID[:, None] / _INTEGRATED) ** 2) / 2)
+_PRIORS /= _PRIORS.sum(axis=0)
+# Matrices of so many numbers are decomposed at once.
+_MOST_AT_ONCE = 2**18
 # exp() of these log odds and those of the grid is finite.
 _MOST_LOG_ODDS = 600.0
 
@@ -187,9 +199,10 @@ class Problem:
     def mean_loss(self, z: Floats) -> float:
         return float((self.total @ softplus(z) - self.positive @ z) / self.total.sum())
 
-    def gradient(self, z: Floats) -> Floats:
+    def gradient(self, z: Floats, sds: Floats | None = None) -> Floats:
+        """The derivative of the loss; 0 for levels that are left out."""
         residuals = self.total * expit(z) - self.positive
-        return self.design.transposed(residuals) / self.dispersion
+        return self.design.transposed(residuals, sds) / self.dispersion
 
     def hessian(self, z: Floats) -> Arrow:
         p = expit(z)
@@ -218,7 +231,7 @@ class Problem:
     ) -> tuple[Point, int]:
         """Newton's method with step halving; the problem is strictly convex.
 
-        A Hessian is computed again where steps with that of an earlier point become slow.
+        A Hessian is computed again where steps with that of an earlier point would take longer.
         """
         of_all = self.sds_of(sds)
         precision = _precision(of_all)
@@ -232,14 +245,15 @@ class Problem:
             return loss + float(precision * coefficients @ coefficients) / 2
 
         before = value(z, coefficients)
+        goal = tolerance * len(self.total)
         last = np.inf
         iteration = 0
         while iteration < _MAX_STEPS:
             iteration += 1
-            gradient = self.gradient(z) + precision * coefficients
+            gradient = self.gradient(z, of_all) + precision * coefficients
             step = posterior.solve(gradient)
             decrement = float(gradient @ step)
-            if tolerance * len(self.total) < decrement > _FAST * last:
+            if decrement * (decrement / last) ** _STEPS_OF_HESSIAN > goal:
                 hessian = self.hessian(z)
                 posterior = Posterior(hessian, of_all)
                 step = posterior.solve(gradient)
@@ -254,7 +268,7 @@ class Problem:
                     break
                 fraction /= 2
             coefficients, before = following, after
-            if decrement < tolerance * len(self.total):
+            if decrement < goal:
                 break
         return Point(coefficients, z, hessian), iteration
 
@@ -295,8 +309,8 @@ def _choose_sds(
         best, gain = _highest(score, SDS.index(chosen[number]), is_first=not any(chosen))
         chosen[number] = SDS[best]
     of_all = problem.sds_of(chosen)
-    right = Posterior(hessian, of_all).right(linear)
-    sweep = Sweep(hessian.eliminated(of_all), right, of_all)
+    remaining = hessian.remaining(of_all)
+    sweep = Sweep(hessian.eliminated(remaining), hessian.right(linear, remaining), of_all)
     # A group is looked at again as long as others have changed since.
     unchanged = 0
     for number in list(range(count)) * _SWEEPS:
@@ -341,10 +355,18 @@ def _mean_sd(scores: Floats) -> float:
 def _marginals(matrix: Floats, linear: Floats) -> Floats:
     """Log marginal likelihoods of a group's standard deviations, relative to leaving it out.
 
-    In the basis of the eigenvectors of its likelihood, coefficients are independent.
+    Its quadratic log likelihood has this negative second derivative, and this derivative at 0.
     """
-    curvature, basis = np.linalg.eigh(matrix)
-    return _quadratic_marginals(np.maximum(curvature, 0), basis.T @ linear)
+    sds = np.array(SDS)
+    at_once = max(_MOST_AT_ONCE // matrix.size, 1)
+    parts = []
+    for start in range(0, len(sds), at_once):
+        some = sds[start : start + at_once, None]
+        # Rounding leaves no eigenvalue of the matrix far below 0, and those of the sum are near 1.
+        scaled = np.eye(len(linear)) + some[..., None] ** 2 * matrix
+        squares, log_determinants = whitened(scaled, some * linear)
+        parts.append((squares - log_determinants) / 2)
+    return np.concatenate(parts)
 
 
 def _quadratic_marginals(curvature: Floats, slopes: Floats) -> Floats:
@@ -379,17 +401,17 @@ def _correction(problem: Problem, point: Point, gradient: Floats, group: Group) 
     coefficients = point.coefficients[group.place]
     at_zero = point.z[rows] - coefficients[levels.codes[rows]]
     odds = np.exp(np.clip(at_zero, -_MOST_LOG_ODDS, _MOST_LOG_ODDS))
-    losses = np.log1p(np.outer(odds, np.exp(_GRID))) - np.log1p(odds)[:, None]
+    losses = np.outer(odds, np.exp(_GRID))
+    np.log1p(losses, out=losses)
+    total = problem.total[rows] / problem.dispersion
     logs = np.outer(add_up(own, problem.positive[rows] / problem.dispersion, len(some)), _GRID)
-    add_rows(own, problem.total[rows] / -problem.dispersion, losses, logs)
+    logs += add_up(own, total * np.log1p(odds), len(some))[:, None]
+    add_rows(own, -total, losses, logs)
     highest = logs.max(axis=1)
     likelihoods = np.exp(logs - highest[:, None])
     curvature = information[some]
     linear = curvature * coefficients[some] - gradient[group.place][some]
     quadratic = _quadratic_marginals(curvature, linear)
-    for number, sd in enumerate(SDS):
-        if sd >= _SMALLEST_INTEGRATED:
-            prior = np.exp(-((_GRID / sd) ** 2) / 2)
-            exact = np.log(likelihoods @ (prior / prior.sum())) + highest
-            result[number] = exact.sum() - quadratic[number]
+    exact = np.log(likelihoods @ _PRIORS) + highest[:, None]
+    result[-len(_INTEGRATED) :] = exact.sum(axis=0) - quadratic[-len(_INTEGRATED) :]
     return result * (len(small) / len(some))
