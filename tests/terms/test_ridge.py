@@ -168,7 +168,7 @@ def test_marginal_likelihoods_of_a_group_are_those_of_all_numbers(
         alone.append(Posterior(arrow, sds_of_one).log_marginal(linear))
     np.testing.assert_allclose(alone, expected, rtol=1e-8, atol=1e-10)
     if place.start < 6:
-        found = _ridge._marginals(*sweep_of(arrow, linear, sds).likelihood(place, own))
+        found = _ridge._marginals(*sweep_of(arrow, linear, sds).likelihood(place, own), _ridge.SDS)
         wanted = np.array(expected) - expected[0]
         np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-10)
 

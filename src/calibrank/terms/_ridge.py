@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -298,28 +299,26 @@ def _choose_sds(
     gain = 0.0
     # The one that is eliminated comes first: without the others that takes least.
     count = len(groups) - (problem.design.corner < problem.design.width)
+    is_first = problem.is_change or not any(chosen)
     for number in range(count, len(groups)):
-
-        def score(place: int, number: int = number) -> float:
-            tried = problem.sds_of([*chosen[:number], SDS[place]])
-            return Posterior(hessian, tried).log_marginal(linear) + float(
-                corrections[number][place]
-            )
-
-        best, gain = _highest(score, SDS.index(chosen[number]), is_first=not any(chosen))
-        chosen[number] = SDS[best]
+        marginals = partial(_eliminated_marginals, problem, hessian, linear, chosen[:number])
+        found, scores = _highest(marginals, corrections[number], chosen[number], is_first=is_first)
+        gain = float(scores[SDS.index(found)] - scores[SDS.index(chosen[number])])
+        chosen[number] = found
     of_all = problem.sds_of(chosen)
     remaining = hessian.remaining(of_all)
     sweep = Sweep(hessian.eliminated(remaining), hessian.right(linear, remaining), of_all)
     # A group is looked at again as long as others have changed since.
     unchanged = 0
-    for number in list(range(count)) * _SWEEPS:
+    for number in [*range(count)] * _SWEEPS:
         if unchanged == count:
             break
         place, before = groups[number].place, chosen[number]
         likelihood = sweep.likelihood(place, before)
-        scores = _marginals(*likelihood) + corrections[number]
-        found = _mean_sd(scores) if problem.is_change else SDS[int(np.argmax(scores))]
+        marginals = partial(_marginals, *likelihood)
+        found, scores = _highest(marginals, corrections[number], before, is_first=is_first)
+        if problem.is_change:
+            found = _mean_sd(scores)
         if abs(found - before) < _SETTLED:
             unchanged += 1
             continue
@@ -330,19 +329,35 @@ def _choose_sds(
     return chosen, gain, sweep.posterior(hessian, problem.sds_of(chosen))
 
 
-def _highest(score: Callable[[int], float], start: int, *, is_first: bool) -> tuple[int, float]:
-    """The place of the highest score, and how much higher it is than that of the start.
+def _highest(
+    marginals: Callable[[Sequence[float]], Sequence[float] | Floats],
+    corrections: Floats,
+    start: float,
+    *,
+    is_first: bool,
+) -> tuple[float, Floats]:
+    """The standard deviation with the highest score, and all scores that were computed.
 
-    At first all are looked at; later the next ones, as long as they are higher.
+    At first all are; later only the next ones, as long as they are higher.
     """
-    scores = {start: score(start)}
-    for places in (range(start + 1, len(SDS)), range(start - 1, -1, -1)):
-        for place in places:
-            scores[place] = score(place)
-            if not is_first and scores[place] < max(scores.values()):
-                break
-    best = max(scores, key=scores.__getitem__)
-    return best, scores[best] - scores[start]
+    scores = np.full(len(SDS), -np.inf)
+    near = [*range(len(SDS))]
+    if not is_first:
+        near = near[max(SDS.index(start) - 1, 0) :][:3]
+    while near:
+        scores[near] = corrections[near] + marginals([SDS[place] for place in near])
+        best = int(np.argmax(scores))
+        beside = {best - 1, best + 1} & set(range(len(SDS)))
+        near = [place for place in sorted(beside) if scores[place] == -np.inf]
+    return SDS[best], scores
+
+
+def _eliminated_marginals(
+    problem: Problem, hessian: Arrow, linear: Floats, others: list[float], sds: Sequence[float]
+) -> list[float]:
+    """Log marginal likelihoods of standard deviations of the last group, given all others."""
+    tried = [problem.sds_of([*others, sd]) for sd in sds]
+    return [Posterior(hessian, each).log_marginal(linear) for each in tried]
 
 
 def _mean_sd(scores: Floats) -> float:
@@ -352,12 +367,12 @@ def _mean_sd(scores: Floats) -> float:
     return mean if mean > _SETTLED else 0.0
 
 
-def _marginals(matrix: Floats, linear: Floats) -> Floats:
+def _marginals(matrix: Floats, linear: Floats, given: Sequence[float]) -> Floats:
     """Log marginal likelihoods of a group's standard deviations, relative to leaving it out.
 
     Its quadratic log likelihood has this negative second derivative, and this derivative at 0.
     """
-    sds = np.array(SDS)
+    sds = np.array(given)
     at_once = max(_MOST_AT_ONCE // matrix.size, 1)
     parts = []
     for start in range(0, len(sds), at_once):
