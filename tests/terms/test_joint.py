@@ -120,7 +120,7 @@ def dense_design(
     start = 2
     for block in blocks:
         if isinstance(block.spec, cr.Smooth):
-            part = block.columns(slice(0, len(scores))).T
+            part = block.columns(slice(0, len(scores)))
         else:
             part = np.eye(block.count)[block.codes]
             if block.has_slopes:

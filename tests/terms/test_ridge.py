@@ -12,7 +12,8 @@ from scipy.stats import norm
 import calibrank as cr
 from calibrank._internal import native
 from calibrank.terms import _design, _ridge
-from calibrank.terms._design import Arrow, Design, Group, Levels, Posterior, Sweep
+from calibrank.terms._design import Design, Group, Levels
+from calibrank.terms._posterior import Arrow, Posterior, Sweep, log_marginals, quadratic_marginals
 from calibrank.terms._ridge import fit_ridge
 
 RNG = np.random.default_rng(0)
@@ -37,7 +38,7 @@ class Dense:
         return self.values.shape[1]
 
     def columns(self, rows: slice) -> np.ndarray:
-        return self.values[rows].T
+        return self.values[rows]
 
     def groups(self, start: int) -> list[Group]:
         places = range(start, start + self.width)
@@ -168,7 +169,7 @@ def test_marginal_likelihoods_of_a_group_are_those_of_all_numbers(
         alone.append(Posterior(arrow, sds_of_one).log_marginal(linear))
     np.testing.assert_allclose(alone, expected, rtol=1e-8, atol=1e-10)
     if place.start < 6:
-        found = _ridge._marginals(*sweep_of(arrow, linear, sds).likelihood(place, own), _ridge.SDS)
+        found = log_marginals(*sweep_of(arrow, linear, sds).likelihood(place, own), _ridge.SDS)
         wanted = np.array(expected) - expected[0]
         np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-10)
 
@@ -219,7 +220,7 @@ def test_levels_of_few_rows_have_the_marginal_likelihood_of_an_integral(
     curvature = design.transposed(expit(z) * expit(-z))[2:]
     linear = curvature * at - made.gradient(z)[2:]
     number = _ridge.SDS.index(sd)
-    found = correction[number] + _ridge._quadratic_marginals(curvature, linear)[number]
+    found = correction[number] + quadratic_marginals(curvature, linear, _ridge.SDS)[number]
     expected = 0.0
     for level in range(8):
         own = codes == level
@@ -446,3 +447,23 @@ def test_a_fit_starts_at_the_curve(has_offset: bool, steps: int) -> None:
     solution = fit_ridge(design, expit(curve), np.ones(400), curve if has_offset else 0.0)
     assert solution.iterations <= steps
     np.testing.assert_allclose(solution.coefficients, [0, 1 - has_offset, 0], atol=1e-4)
+
+
+@pytest.mark.parametrize("start", [0.0, 0.45, 3.0])
+def test_the_highest_score_is_found_from_any_start_without_all_others(start: float) -> None:
+    """Scores with one peak; at first all are looked at, as there may be another."""
+    asked: list[float] = []
+
+    def marginals(sds: list[float]) -> np.ndarray:
+        asked.extend(sds)
+        return -(np.array(sds) ** 2)
+
+    peak = np.array(_ridge.SDS) * 1.4
+    found, scores = _ridge._highest(marginals, peak, start, is_first=False)
+    assert found == 0.7
+    assert len(asked) == len(set(asked)) < len(_ridge.SDS)
+    assert start in asked
+    far = np.where(np.array(_ridge.SDS) == 3.0, 20.0, peak)
+    assert _ridge._highest(marginals, far, 0.0, is_first=False)[0] == 0.7
+    assert _ridge._highest(marginals, far, 0.0, is_first=True)[0] == 3.0
+    assert scores.max() == scores[_ridge.SDS.index(0.7)]

@@ -11,16 +11,8 @@ import numpy as np
 from calibrank._internal.logit import expit, softplus
 from calibrank._internal.validation import Floats, add_up
 from calibrank.errors import FitError
-from calibrank.terms._design import (
-    Arrow,
-    Design,
-    Group,
-    Levels,
-    Posterior,
-    Sweep,
-    add_rows,
-    whitened,
-)
+from calibrank.terms._design import Design, Group, Levels, add_rows
+from calibrank.terms._posterior import Arrow, Posterior, Sweep, log_marginals, quadratic_marginals
 
 SDS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.2, 3.0)
 """Prior standard deviations of a group that are tried; the first leaves it out."""
@@ -59,8 +51,6 @@ _MOST_ROWS_OF_LEVEL = 1_000
 _INTEGRATED = np.array([sd for sd in SDS if sd >= 0.2])
 _PRIORS = np.exp(-((_GRID[:, None] / _INTEGRATED) ** 2) / 2)
 _PRIORS /= _PRIORS.sum(axis=0)
-# Matrices of so many numbers are decomposed at once.
-_MOST_AT_ONCE = 2**18
 # exp() of these log odds and those of the grid is finite.
 _MOST_LOG_ODDS = 600.0
 
@@ -310,12 +300,13 @@ def _choose_sds(
     sweep = Sweep(hessian.eliminated(remaining), hessian.right(linear, remaining), of_all)
     # A group is looked at again as long as others have changed since.
     unchanged = 0
-    for number in [*range(count)] * _SWEEPS:
+    for turn, number in enumerate([*range(count)] * _SWEEPS):
         if unchanged == count:
             break
         place, before = groups[number].place, chosen[number]
         likelihood = sweep.likelihood(place, before)
-        marginals = partial(_marginals, *likelihood)
+        marginals = partial(log_marginals, *likelihood)
+        is_first = problem.is_change or (is_first and turn < count)
         found, scores = _highest(marginals, corrections[number], before, is_first=is_first)
         if problem.is_change:
             found = _mean_sd(scores)
@@ -330,7 +321,7 @@ def _choose_sds(
 
 
 def _highest(
-    marginals: Callable[[Sequence[float]], Sequence[float] | Floats],
+    marginals: Callable[[Sequence[float]], Floats],
     corrections: Floats,
     start: float,
     *,
@@ -354,10 +345,10 @@ def _highest(
 
 def _eliminated_marginals(
     problem: Problem, hessian: Arrow, linear: Floats, others: list[float], sds: Sequence[float]
-) -> list[float]:
+) -> Floats:
     """Log marginal likelihoods of standard deviations of the last group, given all others."""
     tried = [problem.sds_of([*others, sd]) for sd in sds]
-    return [Posterior(hessian, each).log_marginal(linear) for each in tried]
+    return np.array([Posterior(hessian, each).log_marginal(linear) for each in tried])
 
 
 def _mean_sd(scores: Floats) -> float:
@@ -365,30 +356,6 @@ def _mean_sd(scores: Floats) -> float:
     weights = np.exp(scores - scores.max())
     mean = float(weights @ np.array(SDS) / weights.sum())
     return mean if mean > _SETTLED else 0.0
-
-
-def _marginals(matrix: Floats, linear: Floats, given: Sequence[float]) -> Floats:
-    """Log marginal likelihoods of a group's standard deviations, relative to leaving it out.
-
-    Its quadratic log likelihood has this negative second derivative, and this derivative at 0.
-    """
-    sds = np.array(given)
-    at_once = max(_MOST_AT_ONCE // matrix.size, 1)
-    parts = []
-    for start in range(0, len(sds), at_once):
-        some = sds[start : start + at_once, None]
-        # Rounding leaves no eigenvalue of the matrix far below 0, and those of the sum are near 1.
-        scaled = np.eye(len(linear)) + some[..., None] ** 2 * matrix
-        squares, log_determinants = whitened(scaled, some * linear)
-        parts.append((squares - log_determinants) / 2)
-    return np.concatenate(parts)
-
-
-def _quadratic_marginals(curvature: Floats, slopes: Floats) -> Floats:
-    """Log marginal likelihoods of independent coefficients with quadratic log likelihoods."""
-    variances = np.array(SDS)[:, None] ** 2
-    ratios = 1 + curvature * variances
-    return (slopes**2 * variances / ratios - np.log(ratios)).sum(axis=1) / 2
 
 
 def _correction(problem: Problem, point: Point, gradient: Floats, group: Group) -> Floats:
@@ -426,7 +393,7 @@ def _correction(problem: Problem, point: Point, gradient: Floats, group: Group) 
     likelihoods = np.exp(logs - highest[:, None])
     curvature = information[some]
     linear = curvature * coefficients[some] - gradient[group.place][some]
-    quadratic = _quadratic_marginals(curvature, linear)
+    quadratic = quadratic_marginals(curvature, linear, SDS)
     exact = np.log(likelihoods @ _PRIORS) + highest[:, None]
     result[-len(_INTEGRATED) :] = exact.sum(axis=0) - quadratic[-len(_INTEGRATED) :]
     return result * (len(small) / len(some))

@@ -202,10 +202,10 @@ class NumberBlock:
         return groups
 
     def columns(self, rows: slice) -> Floats:
-        """The columns of the design for some rows, one after the other."""
+        """The columns of the design for some rows."""
         segment, position = _positions(self.values[rows], self.knots)
-        steps = np.diff(self.to_values.T)
-        return self.to_values.T[:, segment] + position * steps[:, segment]
+        steps = np.diff(self.to_values, axis=0)
+        return self.to_values[segment] + position[:, None] * steps[segment]
 
 
 def _knot_levels(knots: int, rows: int) -> Floats:
