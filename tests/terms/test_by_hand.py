@@ -34,7 +34,7 @@ def test_columns_of_a_function_are_centred_and_of_unit_spread() -> None:
     rate = curve.groups(3)[1].rate
     assert curve.groups(3) == [Group(slice(3, 4), curve), Group(slice(4, 7), curve, rate)]
     for block in (line, curve):
-        columns = block.columns(slice(0, 9)).T
+        columns = block.columns(slice(0, 9))
         np.testing.assert_allclose(total @ columns, 0, atol=1e-12)
         spreads = np.sqrt(total @ columns**2 / total.sum())
         assert spreads[0] == pytest.approx(1)
@@ -45,7 +45,7 @@ def test_columns_of_a_function_are_centred_and_of_unit_spread() -> None:
     line_of_rows = np.clip(x, 1, 49)
     centred = line_of_rows - share @ line_of_rows
     expected = centred / np.sqrt(share @ centred**2)
-    np.testing.assert_allclose(line.columns(slice(0, 9))[0], expected)
+    np.testing.assert_allclose(line.columns(slice(0, 9))[:, 0], expected)
     seconds = np.diff(curve.to_values[:, 1:], n=2, axis=0)
     np.testing.assert_allclose(seconds, seconds[0, 0] * np.eye(3), atol=1e-12)
 

@@ -114,17 +114,17 @@ def dense_design(
     smooth = [spec for spec in specs if isinstance(spec, cr.Smooth)]
     numbers = [NumberBlock.of(spec, columns, np.ones(len(scores))) for spec in smooth]
     levels = levels_of([spec for spec in specs if spec not in smooth], columns, len(scores))
-    blocks = [*numbers, *with_slopes(levels, scores - scores.mean())]
+    blocks = [*numbers, *with_slopes(levels, is_change=False)]
     parts = [np.ones((len(scores), 1)), scores[:, None]]
     places = []
     start = 2
     for block in blocks:
         if isinstance(block.spec, cr.Smooth):
-            part = block.columns(slice(0, len(scores))).T
+            part = block.columns(slice(0, len(scores)))
         else:
-            part = np.eye(block.width)[block.codes]
-            if block.are_slopes:
-                part *= (scores - scores.mean())[:, None]
+            part = np.eye(block.count)[block.codes]
+            if block.has_slopes:
+                part = np.hstack([part, part * (scores - scores.mean())[:, None]])
         places += [group.place for group in block.groups(start)]
         start += part.shape[1]
         parts.append(part)
@@ -136,7 +136,8 @@ def test_the_fit_is_the_optimum_of_the_penalized_likelihood(
     small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SciPy's minimizer, on dense matrices, at the standard deviations that were chosen."""
-    monkeypatch.setattr("calibrank.terms._design.SMALL", small)
+    for module in ("_design", "rows"):
+        monkeypatch.setattr(f"calibrank.terms.{module}.SMALL", small)
     found = []
     fit_ridge = rows.fit_ridge
 

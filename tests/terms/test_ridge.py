@@ -12,7 +12,8 @@ from scipy.stats import norm
 import calibrank as cr
 from calibrank._internal import native
 from calibrank.terms import _design, _ridge
-from calibrank.terms._design import Arrow, Design, Group, Levels, Posterior
+from calibrank.terms._design import Design, Group, Levels
+from calibrank.terms._posterior import Arrow, Posterior, Sweep, log_marginals, quadratic_marginals
 from calibrank.terms._ridge import fit_ridge
 
 RNG = np.random.default_rng(0)
@@ -37,7 +38,7 @@ class Dense:
         return self.values.shape[1]
 
     def columns(self, rows: slice) -> np.ndarray:
-        return self.values[rows].T
+        return self.values[rows]
 
     def groups(self, start: int) -> list[Group]:
         places = range(start, start + self.width)
@@ -168,12 +169,34 @@ def test_marginal_likelihoods_of_a_group_are_those_of_all_numbers(
         alone.append(Posterior(arrow, sds_of_one).log_marginal(linear))
     np.testing.assert_allclose(alone, expected, rtol=1e-8, atol=1e-10)
     if place.start < 6:
-        eliminated = arrow.eliminated(sds)
-        posterior = Posterior(arrow, sds, eliminated)
-        right = posterior.right(linear)
-        found = _ridge._log_marginals(posterior, eliminated, right, place)
+        found = log_marginals(*sweep_of(arrow, linear, sds).likelihood(place, own), _ridge.SDS)
         wanted = np.array(expected) - expected[0]
         np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-10)
+
+
+def sweep_of(arrow: Arrow, linear: np.ndarray, sds: np.ndarray) -> Sweep:
+    remaining = arrow.remaining(sds)
+    return Sweep(arrow.eliminated(remaining), arrow.right(linear, remaining), sds)
+
+
+def test_the_posterior_of_a_sweep_is_that_of_the_priors_it_ended_with() -> None:
+    """Groups get a prior, another one, none, and one again, in any order."""
+    arrow = arrow_of(9, 30)
+    sds = np.full(39, 1.4)
+    linear = np.random.default_rng(3).normal(size=39)
+    now = {0: 0.0, 3: 0.5, 6: 0.0}
+    sds[:9] = np.repeat(list(now.values()), 3)
+    sweep = sweep_of(arrow, linear, sds)
+    changes = [(6, 0.3), (0, 2.2), (3, 1.0), (6, 3.0), (0, 0.0), (3, 0.1), (6, 0.0), (6, 0.7)]
+    for start, sd in changes:
+        place = slice(start, start + 3)
+        sweep.change(place, now[start], sd, sweep.likelihood(place, now[start]))
+        now[start] = sd
+        sds[:9] = np.repeat(list(now.values()), 3)
+        expected = Posterior(arrow, sds)
+        found = sweep.posterior(arrow, sds)
+        np.testing.assert_allclose(found.covariance, expected.covariance, rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(found.solve(linear), expected.solve(linear), rtol=1e-8)
 
 
 @pytest.mark.parametrize("sd", [0.3, 1.0, 3.0])
@@ -191,11 +214,13 @@ def test_levels_of_few_rows_have_the_marginal_likelihood_of_an_integral(
     made = _ridge.Problem(design, labels, np.ones(24), 0.0)
     coefficients = np.concatenate([[0.0, 1.0], np.full(8, at)])
     z = made.log_odds(coefficients)
-    correction = _ridge._correction(made, z, coefficients[2:], levels)
+    point = made.at(coefficients)
+    group = Group(slice(2, 10), levels)
+    correction = _ridge._correction(made, point, made.gradient(z), group)
     curvature = design.transposed(expit(z) * expit(-z))[2:]
     linear = curvature * at - made.gradient(z)[2:]
     number = _ridge.SDS.index(sd)
-    found = correction[number] + _ridge._quadratic_marginals(curvature, linear)[number]
+    found = correction[number] + quadratic_marginals(curvature, linear, _ridge.SDS)[number]
     expected = 0.0
     for level in range(8):
         own = codes == level
@@ -207,7 +232,8 @@ def test_levels_of_few_rows_have_the_marginal_likelihood_of_an_integral(
 
         expected += np.log(quad(ratio, -8 * sd, 8 * sd, limit=200)[0])
     assert found == pytest.approx(expected, abs=0.02)
-    assert _ridge._correction(made, z, coefficients[2:], None).tolist() == [0.0] * len(_ridge.SDS)
+    for other in (Group(slice(2, 10)), Group(slice(2, 10), levels, are_slopes=True)):
+        assert not _ridge._correction(made, point, made.gradient(z), other).any()
 
 
 def test_a_group_has_the_precision_of_its_prior_and_others_hardly_any() -> None:
@@ -232,15 +258,20 @@ def test_a_design_in_chunks_is_its_matrix(
     monkeypatch.setattr(_design, "_KEPT_ROWS", kept)
     # From this many levels on, those of the widest column are eliminated.
     monkeypatch.setattr(_design, "SMALL", small)
-    # The last number of a column of categories stands for a missing one.
-    codes = [np.arange(30) % 4, np.arange(30) * 7 % 3]
-    levels = [Levels(codes[0], 3), Levels(codes[1], 2, X[:, 1])]
-    design = Design(X[:, 0], [Dense(X[:, 1:])], levels)
-    columns = [np.eye(4)[codes[0]][:, :3], X[:, 1:] * np.eye(3)[codes[1]][:, :2]]
-    matrix = np.column_stack([MATRIX, *columns])
-    assert design.width == 8
+    codes = [np.arange(30) % 2, np.arange(30) * 7 % 3, np.arange(30) % 4]
+    levels = [
+        Levels(own, count, has_slopes=count < 4)
+        for count, own in zip((2, 3, 4), codes, strict=True)
+    ]
+    design = Design(X[:, 0], [Dense(X[:, 1:])], levels, middle=0.3)
+    columns = [np.eye(count)[own] for count, own in zip((2, 3, 4), codes, strict=True)]
+    slopes = [(X[:, :1] - 0.3) * own for own in columns]
+    matrix = np.column_stack([MATRIX, columns[0], slopes[0], columns[1], slopes[1], columns[2]])
+    assert design.width == 17
+    some = np.arange(17.0)
+    some[3:8] = 0
     for _ in range(2):
-        np.testing.assert_allclose(design.linear(np.arange(8.0)), matrix @ np.arange(8.0))
+        np.testing.assert_allclose(design.linear(some), matrix @ some)
         np.testing.assert_allclose(design.transposed(TOTAL), matrix.T @ TOTAL)
         gram = dense(design.gram(TOTAL))
         np.testing.assert_allclose(gram, matrix.T @ (matrix * TOTAL[:, None]))
@@ -416,3 +447,23 @@ def test_a_fit_starts_at_the_curve(has_offset: bool, steps: int) -> None:
     solution = fit_ridge(design, expit(curve), np.ones(400), curve if has_offset else 0.0)
     assert solution.iterations <= steps
     np.testing.assert_allclose(solution.coefficients, [0, 1 - has_offset, 0], atol=1e-4)
+
+
+@pytest.mark.parametrize("start", [0.0, 0.45, 3.0])
+def test_the_highest_score_is_found_from_any_start_without_all_others(start: float) -> None:
+    """Scores with one peak; at first all are looked at, as there may be another."""
+    asked: list[float] = []
+
+    def marginals(sds: list[float]) -> np.ndarray:
+        asked.extend(sds)
+        return -(np.array(sds) ** 2)
+
+    peak = np.array(_ridge.SDS) * 1.4
+    found, scores = _ridge._highest(marginals, peak, start, is_first=False)
+    assert found == 0.7
+    assert len(asked) == len(set(asked)) < len(_ridge.SDS)
+    assert start in asked
+    far = np.where(np.array(_ridge.SDS) == 3.0, 20.0, peak)
+    assert _ridge._highest(marginals, far, 0.0, is_first=False)[0] == 0.7
+    assert _ridge._highest(marginals, far, 0.0, is_first=True)[0] == 3.0
+    assert scores.max() == scores[_ridge.SDS.index(0.7)]

@@ -270,10 +270,10 @@ METHOD(segment_slopes, "ddddldrDD", a) {
 }
 
 /* Add the rows of a matrix, times a weight each, to the rows of a table. */
-WITH_AVX2_VARIANT const char *add_weighted_rows(const Argument *a) {
+INLINE const char *add_weighted_rows(const Argument *a, size_t width) {
     const double *weights = a[1].data, *matrix = a[2].data;
     const int is_int32 = a[0].type == INT32;
-    const size_t rows = a[0].size, width = (size_t)a[2].view.shape[1];
+    const size_t rows = a[0].size;
     for (size_t row = 0; row < rows; row++) {
         const uint64_t place = integer_at(a[0].data, is_int32, row);
         if (place >= (size_t)a[3].view.shape[0]) return OUTSIDE;
@@ -284,10 +284,17 @@ WITH_AVX2_VARIANT const char *add_weighted_rows(const Argument *a) {
     return NULL;
 }
 
+/* A loop over a few columns is faster if their number is known to the compiler. */
+WITH_AVX2_VARIANT const char *add_rows_of_any_width(const Argument *a) {
+    const size_t width = (size_t)a[2].view.shape[1];
+    if (width == 3) return add_weighted_rows(a, 3);
+    return width == 2 ? add_weighted_rows(a, 2) : add_weighted_rows(a, width);
+}
+
 /* places, weights, matrix, table */
 METHOD(add_rows, "nddD", a) {
     const Py_buffer *matrix = &a[2].view, *table = &a[3].view;
     if (matrix->ndim != 2 || table->ndim != 2 || matrix->shape[1] != table->shape[1]) return SIZES;
     if (a[1].size != a[0].size || (size_t)matrix->shape[0] != a[0].size) return SIZES;
-    return add_weighted_rows(a);
+    return add_rows_of_any_width(a);
 }

@@ -12,6 +12,7 @@ import numpy as np
 from calibrank._internal import native
 from calibrank._internal.segment_keys import Key
 from calibrank._internal.validation import Floats, Indices, add_up
+from calibrank.terms._posterior import Arrow
 from calibrank.terms.spec import Level
 
 # Rows of the dense part that are kept; the rest of a longer table is computed again each time.
@@ -19,50 +20,44 @@ _KEPT_ROWS = 2**18
 _CHUNK_ROWS = 2**16
 # So many levels are as fast in a dense matrix.
 SMALL = 256
-_ALL = slice(None)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Levels:
-    """One column per level, which is 0 in rows of others, as the number of each row's level.
+    """One column per level, which is 1 in its rows, as the number of each row's level.
 
-    A row whose number is the width has none. With values, which are log odds, a row has its value
-    instead of 1, and coefficients are slopes.
+    With slopes there is a second column per level, of the log odds around the middle.
     """
 
     codes: Indices
-    width: int
-    values: Floats | None = None
+    count: int
+    has_slopes: bool = False
     spec: Level | None = None
     keys: tuple[Key, ...] = ()
 
     @property
-    def are_slopes(self) -> bool:
-        """Whether coefficients are added to the slope of the curve, for some rows."""
-        return self.values is not None
+    def depth(self) -> int:
+        """The number of columns per level."""
+        return 2 if self.has_slopes else 1
+
+    @property
+    def width(self) -> int:
+        return self.count * self.depth
 
     def groups(self, start: int) -> list[Group]:
-        """All coefficients share a prior."""
-        return [Group(slice(start, start + self.width), self)]
+        """Intercepts share a prior, and slopes do."""
+        places = self.parts(slice(start, start + self.width))
+        return [Group(place, self, 0.0, place.start > start) for place in places]
 
-    def times(self, numbers: Floats, rows: slice = _ALL) -> Floats:
-        """Numbers, one per row, multiplied by the row's value."""
-        return numbers if self.values is None else numbers * self.values[rows]
+    @cached_property
+    def rows(self) -> Floats:
+        """The number of rows of each level."""
+        return add_up(self.codes, None, self.count)
 
-    def sums(self, numbers: Floats, rows: slice = _ALL) -> Floats:
-        """Sums of numbers by level; rows of none are not."""
-        return add_up(self.codes[rows], self.times(numbers, rows), self.width)[: self.width]
-
-    def products(self, weights: Floats, matrix: Floats, rows: slice) -> Floats:
-        """Sums by level of the rows of a matrix times weights, one column per level."""
-        weights = self.times(weights, rows)
-        if not native.READY:
-            codes, size = self.codes[rows], self.width + 1
-            columns = [add_up(codes, weights * column, size) for column in matrix.T]
-            return np.array(columns)[:, : self.width]
-        sums: Floats = np.zeros((self.width + 1, matrix.shape[1]))
-        native.loops.add_rows(self.codes[rows], weights, matrix, sums)
-        return sums[: self.width].T
+    def parts(self, place: slice) -> list[slice]:
+        """The places of the intercepts, and of the slopes."""
+        starts = range(place.start, place.stop, self.count)
+        return [slice(start, start + self.count) for start in starts]
 
 
 class Group(NamedTuple):
@@ -71,142 +66,15 @@ class Group(NamedTuple):
     place: slice
     block: Any = None
     rate: float = 0.0
-
-    @property
-    def are_slopes(self) -> bool:
-        """Whether they are slopes of levels."""
-        return isinstance(self.block, Levels) and self.block.are_slopes
-
-
-class Arrow(NamedTuple):
-    """A symmetric matrix [[corner, border], [border transposed, diagonal]].
-
-    The diagonal may be of a hundred thousand levels: solving eliminates it first, which takes no
-    more than a small matrix and one pass over the border.
-    """
-
-    corner: Floats
-    border: Floats
-    diagonal: Floats
-
-    def __matmul__(self, vector: Floats) -> Floats:
-        size = len(self.corner)
-        first, rest = vector[:size], vector[size:]
-        above = self.corner @ first + self.border @ rest
-        below = self.border.T @ first + self.diagonal * rest
-        return np.concatenate([above, below])
-
-    def remaining(self, sds: Floats) -> Floats:
-        """The inverse of the diagonal plus the precision of a prior; without a width it is 0."""
-        variances = sds[len(self.corner) :] ** 2
-        return variances / (1 + self.diagonal * variances)
-
-    def eliminated(self, sds: Floats, places: Indices | slice = _ALL) -> Floats:
-        """What is left of some places of the corner after the diagonal was eliminated."""
-        corner = self.corner[places][:, places]
-        if not sds[len(self.corner) :].any():
-            return corner
-        part = self.border[places] * np.sqrt(self.remaining(sds))
-        return corner - part @ part.T
-
-
-class Posterior:
-    """The inverse of an `Arrow` plus the precision of priors with these standard deviations.
-
-    A coefficient whose standard deviation is 0 is left out: it is 0, and known. What is left of
-    the whole corner after elimination is given where it is known.
-    """
-
-    def __init__(self, arrow: Arrow, sds: Floats, eliminated: Floats | None = None) -> None:
-        self.sds = sds
-        self.used = np.flatnonzero(sds[: len(arrow.corner)])
-        if eliminated is None:
-            inner = arrow.eliminated(sds, self.used)
-        else:
-            inner = eliminated[np.ix_(self.used, self.used)]
-        self.inner = inner + np.diag(sds[self.used] ** -2.0)
-        self.diagonal = arrow.remaining(sds)
-        self.border = arrow.border
-        self._of_diagonal = arrow.diagonal
-
-    @cached_property
-    def covariance(self) -> Floats:
-        """Of the places of the corner that are used."""
-        return np.linalg.inv(self.inner)
-
-    @cached_property
-    def corner(self) -> Floats:
-        """The covariance of all of the corner."""
-        corner = np.zeros((len(self.border),) * 2)
-        corner[np.ix_(self.used, self.used)] = self.covariance
-        return corner
-
-    def right(self, vector: Floats) -> Floats:
-        """The corner of a vector after the diagonal was eliminated."""
-        size = len(self.border)
-        return vector[:size] - self.border @ (self.diagonal * vector[size:])
-
-    def solve(self, vector: Floats) -> Floats:
-        """The solution for the right-hand side."""
-        size = len(self.border)
-        first = np.zeros(size)
-        first[self.used] = self.covariance @ self.right(vector)[self.used]
-        rest = self.diagonal * (vector[size:] - self.border.T @ first)
-        return np.concatenate([first, rest])
-
-    def log_marginal(self, linear: Floats) -> float:
-        """Log marginal likelihood of a quadratic log likelihood, relative to all left out."""
-        size = len(self.border)
-        rest = linear[size:]
-        right = self.right(linear)[self.used]
-        squares = right @ np.linalg.solve(self.inner, right) + self.diagonal @ rest**2
-        log_determinant = np.linalg.slogdet(self.inner)[1]
-        log_determinant += 2 * np.log(self.sds[self.used]).sum()
-        log_determinant += np.log1p(self._of_diagonal * self.sds[size:] ** 2).sum()
-        return float(squares - log_determinant) / 2
-
-    def contrasts(self, place: slice, other: slice, weights: Floats) -> Floats:
-        """Covariances of two blocks' coefficients, each minus its mean by weights that sum to 1."""
-        products = self._products(other)
-        shared = self._across(place, products @ weights)
-        own = self._own(place, products)
-        if place == other and place.start >= len(self.border):
-            own = own + self.diagonal
-            shared = shared + self.diagonal * weights
-        mean = float(weights @ shared)
-        if place == other:
-            shared = 2 * shared
-        else:
-            shared = shared + self._across(other, self._products(place) @ weights)
-        result: Floats = own - shared + mean
-        return np.maximum(result, 0) if place == other else result
-
-    # A coefficient of the diagonal is a sum of those of the corner, plus an error of its own.
-    def _products(self, place: slice) -> Floats:
-        """The covariances of the corner with a block."""
-        if place.start < len(self.border):
-            return self.corner[:, place]
-        used = self.border[self.used] * self.diagonal
-        return -self.corner[:, self.used] @ used
-
-    def _across(self, place: slice, vector: Floats) -> Floats:
-        """What a vector of the corner is in a block."""
-        if place.start < len(self.border):
-            return vector[place]
-        return -self.diagonal * (self.border.T @ vector)
-
-    def _own(self, place: slice, products: Floats) -> Floats:
-        """From the products of another block: the covariance of both coefficients of a level."""
-        if place.start < len(self.border):
-            return np.diag(products[place])
-        return -self.diagonal * (self.border * products).sum(axis=0)
+    are_slopes: bool = False
 
 
 class Design:
     """Columns: ones, the log odds of the curve, dense blocks, and then levels.
 
     Dense blocks have columns for any range of rows. `groups` are the coefficients that share a
-    prior; those of the curve have one where they are changes of a curve.
+    prior; those of the curve have one where they are changes of a curve. Slopes of levels turn
+    around the middle.
     """
 
     def __init__(
@@ -215,9 +83,11 @@ class Design:
         dense: Sequence[Any] = (),
         levels: Sequence[Levels] = (),
         *,
+        middle: float = 0.0,
         is_change: bool = False,
     ) -> None:
         self.log_odds = log_odds
+        self._turned = log_odds - middle
         self.groups = [Group(slice(0, 1)), Group(slice(1, 2))] if is_change else []
         self._dense = dense
         self._levels: list[tuple[Levels, slice]] = []
@@ -231,9 +101,9 @@ class Design:
             self._levels.append((block, slice(self.width, self.width + block.width)))
             self.width += block.width
         # The last block of levels is the widest: its products are a diagonal matrix.
-        widest = levels[-1].width if levels else 0
+        widest = levels[-1].count if levels else 0
         self.corner = self.width - (widest if widest > SMALL else 0)
-        self._kept: dict[int, Floats] = {}
+        self._kept: dict[tuple[int, int], Floats] = {}
 
     def linear(self, coefficients: Floats) -> Floats:
         """The matrix times coefficients."""
@@ -241,17 +111,23 @@ class Design:
         for rows, matrix in self._chunks():
             result[rows] = matrix @ coefficients[: self._dense_width]
         for block, place in self._levels:
-            if coefficients[place].any():
-                result += block.times(np.append(coefficients[place], 0.0)[block.codes])
+            own = coefficients[place].reshape(block.depth, -1)
+            if own[0].any():
+                result += own[0][block.codes]
+            if own[1:].any():
+                result += own[1][block.codes] * self._turned
         return result
 
-    def transposed(self, values: Floats) -> Floats:
-        """The transposed matrix times one value per row."""
+    def transposed(self, values: Floats, sds: Floats | None = None) -> Floats:
+        """The transposed matrix times one value per row; 0 for levels that are left out."""
         result = np.zeros(self.width)
         for rows, matrix in self._chunks():
             result[: self._dense_width] += values[rows] @ matrix
+        by_column = (values, values * self._turned)
         for block, place in self._levels:
-            result[place] = block.sums(values)
+            for part, column in zip(block.parts(place), by_column, strict=False):
+                if sds is None or sds[part.start]:
+                    result[part] = add_up(block.codes, column, block.count)
         return result
 
     def gram(self, weights: Floats) -> Arrow:
@@ -259,47 +135,82 @@ class Design:
         dense = self._dense_width
         above = np.zeros((self.corner, self.width))
         diagonal: Floats = np.zeros(self.width - self.corner)
+        by_column = (weights, weights * self._turned)
         for rows, matrix in self._chunks():
             above[:dense, :dense] += matrix.T @ (matrix * weights[rows, None])
             for block, place in self._levels:
-                above[:dense, place] += block.products(weights[rows], matrix, rows)
+                for part, column in zip(block.parts(place), by_column, strict=False):
+                    sums = np.zeros((block.count, dense))
+                    add_rows(block.codes[rows], column[rows], matrix, sums)
+                    above[:dense, part] += sums.T
         for number, (block, place) in enumerate(self._levels):
-            by_row = block.times(weights)
-            sums = block.sums(by_row)
-            if place.start >= self.corner:
-                diagonal = sums
+            own = self._sums(block.codes, block.count, weights, 2 * block.depth - 1)
+            if place.start < self.corner:
+                numbers = np.arange(place.start, place.stop).reshape(block.depth, -1)
+                for row, column in np.ndindex(block.depth, block.depth):
+                    above[numbers[row], numbers[column]] = own[:, row + column]
             else:
-                above[place, place] = np.diag(sums)
+                diagonal = own[:, 0]
             for other, before in self._levels[:number]:
-                # Sums by pairs of levels; the last of each is for rows without one.
-                pairs = other.codes * (block.width + 1) + block.codes
-                sums = add_up(pairs, other.times(by_row), (other.width + 1) * (block.width + 1))
-                table = sums.reshape(other.width + 1, block.width + 1)[:-1, :-1]
-                above[before, place] = table
-                if place.start < self.corner:
-                    above[place, before] = table.T
+                self._fill(above, (other, before), (block, place), weights)
         corner = above[:, : self.corner]
         corner[dense:, :dense] = corner[:dense, dense:].T
         return Arrow(corner, above[:, self.corner :], diagonal)
+
+    def _fill(
+        self, above: Floats, one: tuple[Levels, slice], two: tuple[Levels, slice], weights: Floats
+    ) -> None:
+        """The products of two blocks of levels: sums by pairs of levels."""
+        (first, before), (second, place) = one, two
+        pairs = first.codes * second.count + second.codes
+        powers = first.depth + second.depth - 1
+        sums = self._sums(pairs, first.count * second.count, weights, powers)
+        table = sums.reshape(first.count, second.count, powers)
+        for row, above_it in enumerate(first.parts(before)):
+            for column, part in enumerate(second.parts(place)):
+                above[above_it, part] = table[:, :, row + column]
+                if part.stop <= self.corner:
+                    above[part, above_it] = table[:, :, row + column].T
+
+    def _sums(self, codes: Indices, count: int, weights: Floats, powers: int) -> Floats:
+        """Sums by code of weights times powers of the log odds around the middle."""
+        sums: Floats = np.zeros((count, powers))
+        for rows, matrix in self._chunks(powers):
+            add_rows(codes[rows], weights[rows], matrix, sums)
+        return sums
 
     def mean_squares(self) -> Floats:
         """The mean square of each column."""
         result = np.zeros(self.width)
         for _, matrix in self._chunks():
             result[: self._dense_width] += (matrix**2).sum(axis=0)
+        by_column = (np.ones(len(self.log_odds)), self._turned**2)
         for block, place in self._levels:
-            result[place] = block.sums(block.times(np.ones(len(self.log_odds))))
+            for part, column in zip(block.parts(place), by_column, strict=False):
+                result[part] = add_up(block.codes, column, block.count)
         return result / len(self.log_odds)
 
-    def _chunks(self) -> Iterator[tuple[slice, Floats]]:
-        """Ranges of rows, with the dense part of the design."""
+    def _chunks(self, powers: int = 0) -> Iterator[tuple[slice, Floats]]:
+        """Ranges of rows, with the dense part of the design, or with powers of the log odds."""
         for start in range(0, len(self.log_odds), _CHUNK_ROWS):
             rows = slice(start, min(start + _CHUNK_ROWS, len(self.log_odds)))
-            matrix = self._kept.get(start)
+            matrix = self._kept.get((start, powers))
             if matrix is None:
-                ones = np.ones(rows.stop - rows.start)
-                blocks = [block.columns(rows) for block in self._dense]
-                matrix = np.vstack([ones, self.log_odds[rows], *blocks]).T.copy()
+                if powers:
+                    columns = [self._turned[rows] ** power for power in range(powers)]
+                else:
+                    blocks = [block.columns(rows) for block in self._dense]
+                    columns = [np.ones(rows.stop - rows.start), self.log_odds[rows], *blocks]
+                matrix = np.column_stack(columns)
             if start < _KEPT_ROWS:
-                self._kept[start] = matrix
+                self._kept[start, powers] = matrix
             yield rows, matrix
+
+
+def add_rows(codes: Indices, weights: Floats, matrix: Floats, sums: Floats) -> None:
+    """Add the rows of a matrix, times a weight each, to the sums of their codes."""
+    if native.READY:
+        native.loops.add_rows(codes, weights, matrix, sums)
+        return
+    for number, column in enumerate(matrix.T):
+        sums[:, number] += add_up(codes, weights * column, len(sums))

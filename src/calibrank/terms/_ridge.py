@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,8 @@ import numpy as np
 from calibrank._internal.logit import expit, softplus
 from calibrank._internal.validation import Floats, add_up
 from calibrank.errors import FitError
-from calibrank.terms._design import Arrow, Design, Group, Levels, Posterior
+from calibrank.terms._design import Design, Group, Levels, add_rows
+from calibrank.terms._posterior import Arrow, Posterior, Sweep, log_marginals, quadratic_marginals
 
 SDS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.2, 3.0)
 """Prior standard deviations of a group that are tried; the first leaves it out."""
@@ -25,9 +27,8 @@ _MAX_STEPS = 100
 _TOLERANCE = 1e-19
 # While priors are still being chosen.
 _ROUGH = 1e-6
-# Steps with the Hessian of an earlier point go on while they shorten the decrement by this factor:
-# a Hessian takes as long as ten of them.
-_FAST = 0.1
+# A Hessian takes as long as so many steps with that of an earlier point.
+_STEPS_OF_HESSIAN = 8
 _ACCEPTED = 1e-7
 _SWEEPS = 2
 _ROUNDS = 4
@@ -47,7 +48,9 @@ _LEAST_INFORMATION = 10.0
 _GRID = np.arange(-9, 9.1, 0.25)
 _GRID_ROWS = 5_000
 _MOST_ROWS_OF_LEVEL = 1_000
-_SMALLEST_INTEGRATED = 0.2
+_INTEGRATED = np.array([sd for sd in SDS if sd >= 0.2])
+_PRIORS = np.exp(-((_GRID[:, None] / _INTEGRATED) ** 2) / 2)
+_PRIORS /= _PRIORS.sum(axis=0)
 # exp() of these log odds and those of the grid is finite.
 _MOST_LOG_ODDS = 600.0
 
@@ -91,15 +94,15 @@ def fit_ridge(
     point = problem.at(start)
     sds = [0.0] * len(design.groups)
     iterations = 0
-    for _ in range(_ROUNDS):
-        sds, gain = _choose_sds(problem, point, sds)
-        point, more = problem.minimize(point, sds, _ROUGH)
+    for number in range(_ROUNDS):
+        sds, gain, posterior = _choose_sds(problem, point, sds)
+        is_last = gain < _LEAST_GAIN or number == _ROUNDS - 1
+        tolerance = _TOLERANCE if is_last else _ROUGH
+        point, more = problem.minimize(point, sds, tolerance, posterior)
         iterations += more
-        if gain < _LEAST_GAIN:
+        if is_last:
             break
         point = problem.at(point.coefficients)
-    point, more = problem.minimize(point, sds)
-    iterations += more
     while _smallest_slope(design, point.coefficients) + own_slope < _SMALLEST_SLOPE:
         # In some combination of levels the order of scores would reverse: slopes must differ less.
         closer = _with_closer_slopes(design.groups, sds)
@@ -187,9 +190,10 @@ class Problem:
     def mean_loss(self, z: Floats) -> float:
         return float((self.total @ softplus(z) - self.positive @ z) / self.total.sum())
 
-    def gradient(self, z: Floats) -> Floats:
+    def gradient(self, z: Floats, sds: Floats | None = None) -> Floats:
+        """The derivative of the loss; 0 for levels that are left out."""
         residuals = self.total * expit(z) - self.positive
-        return self.design.transposed(residuals) / self.dispersion
+        return self.design.transposed(residuals, sds) / self.dispersion
 
     def hessian(self, z: Floats) -> Arrow:
         p = expit(z)
@@ -210,32 +214,37 @@ class Problem:
         return float(np.abs(gradient / np.maximum(scale, 1e-300)).max())
 
     def minimize(
-        self, start: Point, sds: Sequence[float], tolerance: float = _TOLERANCE
+        self,
+        start: Point,
+        sds: Sequence[float],
+        tolerance: float = _TOLERANCE,
+        posterior: Posterior | None = None,
     ) -> tuple[Point, int]:
         """Newton's method with step halving; the problem is strictly convex.
 
-        A Hessian is computed again where steps with that of an earlier point become slow.
+        A Hessian is computed again where steps with that of an earlier point would take longer.
         """
         of_all = self.sds_of(sds)
         precision = _precision(of_all)
         coefficients = np.where(of_all > 0, start.coefficients, 0.0)
         z = start.z if (coefficients == start.coefficients).all() else self.log_odds(coefficients)
         hessian = start.hessian
-        posterior = Posterior(hessian, of_all)
+        posterior = posterior or Posterior(hessian, of_all)
 
         def value(z: Floats, coefficients: Floats) -> float:
             loss = self.mean_loss(z) * float(self.total.sum()) / self.dispersion
             return loss + float(precision * coefficients @ coefficients) / 2
 
         before = value(z, coefficients)
+        goal = tolerance * len(self.total)
         last = np.inf
         iteration = 0
         while iteration < _MAX_STEPS:
             iteration += 1
-            gradient = self.gradient(z) + precision * coefficients
+            gradient = self.gradient(z, of_all) + precision * coefficients
             step = posterior.solve(gradient)
             decrement = float(gradient @ step)
-            if tolerance * len(self.total) < decrement > _FAST * last:
+            if decrement * (decrement / last) ** _STEPS_OF_HESSIAN > goal:
                 hessian = self.hessian(z)
                 posterior = Posterior(hessian, of_all)
                 step = posterior.solve(gradient)
@@ -250,7 +259,7 @@ class Problem:
                     break
                 fraction /= 2
             coefficients, before = following, after
-            if decrement < tolerance * len(self.total):
+            if decrement < goal:
                 break
         return Point(coefficients, z, hessian), iteration
 
@@ -260,50 +269,86 @@ def _precision(sds: Floats) -> Floats:
     return np.where(sds > 0, sds, np.inf) ** -2.0
 
 
-def _choose_sds(problem: Problem, point: Point, sds: Sequence[float]) -> tuple[list[float], float]:
+def _choose_sds(
+    problem: Problem, point: Point, sds: Sequence[float]
+) -> tuple[list[float], float, Posterior]:
     """Raise the log marginal likelihood, one group after the other; also returns the gain.
 
-    It is that of the quadratic approximation, corrected for levels of few rows.
+    It is that of the quadratic approximation, corrected for levels of few rows. The posterior is
+    the one under the chosen priors.
     """
     groups = problem.design.groups
     hessian = point.hessian
-    linear = hessian @ point.coefficients - problem.gradient(point.z)
+    gradient = problem.gradient(point.z)
+    linear = hessian @ point.coefficients - gradient
     corrections = []
     for group in groups:
-        of_few = _correction(problem, point.z, point.coefficients[group.place], group.block)
         rate = group.rate or (_RATE_OF_CHANGES if problem.is_change else 0.0)
-        corrections.append(of_few - rate * np.array(SDS))
+        corrections.append(_correction(problem, point, gradient, group) - rate * np.array(SDS))
     chosen = list(sds)
     gain = 0.0
     # The one that is eliminated comes first: without the others that takes least.
     count = len(groups) - (problem.design.corner < problem.design.width)
+    is_first = problem.is_change or not any(chosen)
     for number in range(count, len(groups)):
-        tried = [problem.sds_of([*chosen[:number], sd]) for sd in SDS]
-        marginals = np.array([Posterior(hessian, sds).log_marginal(linear) for sds in tried])
-        scores = marginals + corrections[number]
-        best = int(np.argmax(scores))
-        gain = float(scores[best] - scores[SDS.index(chosen[number])])
-        chosen[number] = SDS[best]
-    eliminated = hessian.eliminated(problem.sds_of(chosen))
-    posterior = Posterior(hessian, problem.sds_of(chosen), eliminated)
-    right = posterior.right(linear)
+        marginals = partial(_eliminated_marginals, problem, hessian, linear, chosen[:number])
+        found, scores = _highest(marginals, corrections[number], chosen[number], is_first=is_first)
+        gain = float(scores[SDS.index(found)] - scores[SDS.index(chosen[number])])
+        chosen[number] = found
+    of_all = problem.sds_of(chosen)
+    remaining = hessian.remaining(of_all)
+    sweep = Sweep(hessian.eliminated(remaining), hessian.right(linear, remaining), of_all)
     # A group is looked at again as long as others have changed since.
     unchanged = 0
-    for number in list(range(count)) * _SWEEPS:
+    for turn, number in enumerate([*range(count)] * _SWEEPS):
         if unchanged == count:
             break
-        before = chosen[number]
-        marginals = _log_marginals(posterior, eliminated, right, groups[number].place)
-        scores = marginals + corrections[number]
-        found = _mean_sd(scores) if problem.is_change else SDS[int(np.argmax(scores))]
+        place, before = groups[number].place, chosen[number]
+        likelihood = sweep.likelihood(place, before)
+        marginals = partial(log_marginals, *likelihood)
+        is_first = problem.is_change or (is_first and turn < count)
+        found, scores = _highest(marginals, corrections[number], before, is_first=is_first)
+        if problem.is_change:
+            found = _mean_sd(scores)
         if abs(found - before) < _SETTLED:
             unchanged += 1
             continue
         chosen[number] = found
         gain += abs(float(np.diff(np.interp([before, found], SDS, scores))[0]))
         unchanged = 1
-        posterior = Posterior(hessian, problem.sds_of(chosen), eliminated)
-    return chosen, gain
+        sweep.change(place, before, found, likelihood)
+    return chosen, gain, sweep.posterior(hessian, problem.sds_of(chosen))
+
+
+def _highest(
+    marginals: Callable[[Sequence[float]], Floats],
+    corrections: Floats,
+    start: float,
+    *,
+    is_first: bool,
+) -> tuple[float, Floats]:
+    """The standard deviation with the highest score, and all scores that were computed.
+
+    At first all are; later only the next ones, as long as they are higher.
+    """
+    scores = np.full(len(SDS), -np.inf)
+    near = [*range(len(SDS))]
+    if not is_first:
+        near = near[max(SDS.index(start) - 1, 0) :][:3]
+    while near:
+        scores[near] = corrections[near] + marginals([SDS[place] for place in near])
+        best = int(np.argmax(scores))
+        beside = {best - 1, best + 1} & set(range(len(SDS)))
+        near = [place for place in sorted(beside) if scores[place] == -np.inf]
+    return SDS[best], scores
+
+
+def _eliminated_marginals(
+    problem: Problem, hessian: Arrow, linear: Floats, others: list[float], sds: Sequence[float]
+) -> Floats:
+    """Log marginal likelihoods of standard deviations of the last group, given all others."""
+    tried = [problem.sds_of([*others, sd]) for sd in sds]
+    return np.array([Posterior(hessian, each).log_marginal(linear) for each in tried])
 
 
 def _mean_sd(scores: Floats) -> float:
@@ -313,36 +358,7 @@ def _mean_sd(scores: Floats) -> float:
     return mean if mean > _SETTLED else 0.0
 
 
-def _log_marginals(posterior: Posterior, eliminated: Floats, right: Floats, place: slice) -> Floats:
-    """Log marginal likelihoods of a group's standard deviations, relative to leaving it out.
-
-    Given the others, the log likelihood of a group is quadratic, with the Schur complement of its
-    block. In the basis of its eigenvectors, coefficients are independent.
-    """
-    used = posterior.used
-    mode = posterior.covariance @ right[used]
-    own = np.flatnonzero((used >= place.start) & (used < place.stop))
-    if len(own):
-        # What a posterior has beyond its prior is the likelihood.
-        complement = np.linalg.inv(posterior.covariance[np.ix_(own, own)])
-        linear = complement @ mode[own]
-        complement -= np.diag(posterior.sds[place] ** -2.0)
-    else:
-        across = eliminated[place][:, used]
-        complement = eliminated[place, place] - across @ posterior.covariance @ across.T
-        linear = right[place] - across @ mode
-    curvature, basis = np.linalg.eigh(complement)
-    return _quadratic_marginals(np.maximum(curvature, 0), basis.T @ linear)
-
-
-def _quadratic_marginals(curvature: Floats, slopes: Floats) -> Floats:
-    """Log marginal likelihoods of independent coefficients with quadratic log likelihoods."""
-    variances = np.array(SDS)[:, None] ** 2
-    ratios = 1 + curvature * variances
-    return (slopes**2 * variances / ratios - np.log(ratios)).sum(axis=1) / 2
-
-
-def _correction(problem: Problem, z: Floats, coefficients: Floats, levels: object) -> Floats:
+def _correction(problem: Problem, point: Point, gradient: Floats, group: Group) -> Floats:
     """What the marginal likelihoods of levels of few rows are beyond the quadratic ones.
 
     The quadratic approximation finds too small a standard deviation where a level has a few labels
@@ -350,36 +366,34 @@ def _correction(problem: Problem, z: Floats, coefficients: Floats, levels: objec
     integrated by the trapezoid rule, which is exact to 1e-4 there.
     """
     result: Floats = np.zeros(len(SDS))
-    if not isinstance(levels, Levels) or levels.are_slopes:
+    levels = group.block
+    if not isinstance(levels, Levels) or group.are_slopes:
         return result
-    p = expit(z)
-    information = levels.sums(problem.total * p * (1 - p)) / problem.dispersion
-    counts = np.bincount(levels.codes, minlength=levels.width)[: levels.width]
+    information = point.hessian.squares[group.place]
+    counts = levels.rows
     is_small = (information <= _LEAST_INFORMATION) & (counts > 0) & (counts <= _MOST_ROWS_OF_LEVEL)
     small = np.flatnonzero(is_small)
     some = small[:: -(-int(counts[small].sum()) // _GRID_ROWS) or 1]
     if not len(some):
         return result
-    numbers = np.full(levels.width + 1, -1)
+    numbers = np.full(levels.count, -1)
     numbers[some] = np.arange(len(some))
     rows = np.flatnonzero(numbers[levels.codes] >= 0)
     own = numbers[levels.codes[rows]]
-    positive = problem.positive[rows] / problem.dispersion
-    total = problem.total[rows] / problem.dispersion
-    at_zero = z[rows] - coefficients[levels.codes[rows]]
+    coefficients = point.coefficients[group.place]
+    at_zero = point.z[rows] - coefficients[levels.codes[rows]]
     odds = np.exp(np.clip(at_zero, -_MOST_LOG_ODDS, _MOST_LOG_ODDS))
-    logs = np.outer(add_up(own, positive, len(some)), _GRID)
-    losses = np.log1p(np.outer(odds, np.exp(_GRID))) - np.log1p(odds)[:, None]
-    logs -= Levels(own, len(some)).products(total, losses, slice(None)).T
+    losses = np.outer(odds, np.exp(_GRID))
+    np.log1p(losses, out=losses)
+    total = problem.total[rows] / problem.dispersion
+    logs = np.outer(add_up(own, problem.positive[rows] / problem.dispersion, len(some)), _GRID)
+    logs += add_up(own, total * np.log1p(odds), len(some))[:, None]
+    add_rows(own, -total, losses, logs)
     highest = logs.max(axis=1)
     likelihoods = np.exp(logs - highest[:, None])
-    gradient = add_up(own, positive - total * p[rows], len(some))
     curvature = information[some]
-    linear = gradient + curvature * coefficients[some]
-    quadratic = _quadratic_marginals(curvature, linear)
-    for number, sd in enumerate(SDS):
-        if sd >= _SMALLEST_INTEGRATED:
-            prior = np.exp(-((_GRID / sd) ** 2) / 2)
-            exact = np.log(likelihoods @ (prior / prior.sum())) + highest
-            result[number] = exact.sum() - quadratic[number]
+    linear = curvature * coefficients[some] - gradient[group.place][some]
+    quadratic = quadratic_marginals(curvature, linear, SDS)
+    exact = np.log(likelihoods @ _PRIORS) + highest[:, None]
+    result[-len(_INTEGRATED) :] = exact.sum(axis=0) - quadratic[-len(_INTEGRATED) :]
     return result * (len(small) / len(some))

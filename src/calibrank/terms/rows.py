@@ -62,8 +62,9 @@ def fit_rows(
     center = mean if is_change else 0.0
     numbers = [NumberBlock.of(each, columns, total) for each in specs if isinstance(each, Smooth)]
     levels = levels_of([each for each in specs if isinstance(each, Level)], columns, len(total))
-    levels = with_slopes(levels, None if is_change else log_odds - mean)
-    design = Design(log_odds - center, numbers, levels, is_change=is_change)
+    levels = with_slopes(levels, is_change=is_change)
+    middle = mean - center
+    design = Design(log_odds - center, numbers, levels, middle=middle, is_change=is_change)
     solution = fit_ridge(design, positive, total, 0.0 if offset is None else log_odds + offset)
     if solution.loss < 0:
         found = f"{solution.loss:.4f}, as the evidence has more positive than total mass"
@@ -111,7 +112,7 @@ def _levels(
     intercepts = [each for each in own if not each[0].are_slopes]
     keys: list[Key] = []
     parts: list[Floats] = []
-    rows: list[int] = []
+    rows: list[float] = []
     sds = []
     for group, sd in sorted(intercepts, key=lambda each: len(each[0].block.keys[0])):
         block = group.block
@@ -123,7 +124,7 @@ def _levels(
             numbers += parts[-1][:, [above[key[:-1]] for key in block.keys]]
         parts.append(numbers)
         keys += block.keys
-        rows += np.bincount(block.codes, minlength=block.width).tolist()
+        rows += block.rows.tolist()
         sds.append((sd, slope_sd))
     at_middle, changes, variances, slope_variances, covariances = np.hstack(parts)
     changes = changes / slope
@@ -138,11 +139,11 @@ def _levels(
 def _numbers(group: Group, slopes: Group | None, solution: Solution, total: Floats) -> Floats:
     """By level: intercept, slope, their variances and covariance."""
     place = group.place
-    masses = add_up(group.block.codes, total, group.block.width)
+    masses = add_up(group.block.codes, total, group.block.count)
     # The intercept of the curve is that of the mean row: levels are known relative to it.
     weights = masses / masses.sum()
     contrasts = solution.posterior.contrasts
-    numbers = np.zeros((5, group.block.width))
+    numbers = np.zeros((5, group.block.count))
     numbers[0] = solution.coefficients[place]
     numbers[2] = contrasts(place, place, weights)
     if slopes is not None:
@@ -201,10 +202,10 @@ class NumberBlock:
         return groups
 
     def columns(self, rows: slice) -> Floats:
-        """The columns of the design for some rows, one after the other."""
+        """The columns of the design for some rows."""
         segment, position = _positions(self.values[rows], self.knots)
-        steps = np.diff(self.to_values.T)
-        return self.to_values.T[:, segment] + position * steps[:, segment]
+        steps = np.diff(self.to_values, axis=0)
+        return self.to_values[segment] + position[:, None] * steps[segment]
 
 
 def _knot_levels(knots: int, rows: int) -> Floats:
@@ -229,25 +230,25 @@ def levels_of(specs: Sequence[Level], columns: Any, rows: int) -> list[Levels]:
             numbers = np.empty(len(keys), dtype=np.intp)
             numbers[order] = np.arange(len(keys))
             ordered = tuple(keys[place] for place in order)
-            found.append(Levels(numbers[places], len(keys), None, spec, ordered))
+            found.append(Levels(numbers[places], len(keys), spec=spec, keys=ordered))
     return found
 
 
-def with_slopes(levels: list[Levels], log_odds: Floats | None) -> list[Levels]:
-    """Levels, the fewest first; with log odds, around which they turn, few have slopes too."""
-    slopes = []
+def with_slopes(levels: Sequence[Levels], *, is_change: bool) -> list[Levels]:
+    """Levels, the fewest first; few have slopes too, except where a map is changed."""
+    found = []
     for each in levels:
         spec = each.spec
-        has_slopes = log_odds is not None and each.width <= SMALL
-        if spec is not None and spec.slopes and not has_slopes:
+        can_have = not is_change and each.count <= SMALL
+        if spec is not None and spec.slopes and not can_have:
             rule = f"have at most {SMALL} levels beside other terms"
-            if log_odds is None:
+            if is_change:
                 rule = "be the only term that is anchored"
             remedy = "Without slopes=True it has intercepts alone."
-            raise DataError(repr(spec), rule, f"{each.width:,} levels", remedy)
-        if spec is not None and has_slopes and spec.slopes is not False and each.width > 1:
-            slopes.append(replace(each, values=log_odds))
-    return sorted([*levels, *slopes], key=lambda each: each.width)
+            raise DataError(repr(spec), rule, f"{each.count:,} levels", remedy)
+        has_slopes = can_have and each.count > 1 and spec is not None and spec.slopes is not False
+        found.append(replace(each, has_slopes=has_slopes))
+    return sorted(found, key=lambda each: each.count)
 
 
 def _positions(x: Floats, knots: Floats) -> tuple[Indices, Floats]:
