@@ -96,7 +96,7 @@ def test_joint_terms_are_fitted_on_a_sample(columns: dict[str, Any], frame: Any,
 @pytest.mark.parametrize(
     ("model", "most"),
     [
-        (cr.Gaussian() + cr.Level("country"), 4),
+        (cr.Gaussian() + cr.Level("country"), 5),
         (cr.Gaussian() + cr.Level("country", "city") + cr.Smooth("price"), 2),
     ],
     ids=["level", "joint"],
