@@ -37,6 +37,9 @@ _BY_SEGMENT = ("rows", "positive", "moment", "total", "total_squared", "positive
 _VECTORIZED_MAP = "spark.sql.codegen.aggregate.map.vectorized.enable"
 # Groups beyond the capacity of the fast hash map, 2**16 by default, go to a much slower one.
 _LARGE_MAP = {"spark.sql.codegen.aggregate.fastHashMap.capacityBit": "18"}
+# Spark adds up keys to find a place in that map, and gives up after two occupied ones: without gaps
+# between them, the bins of one level would be in the way of those of others.
+_STRIDE = 4_099
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 # Most levels occur among a few rows. The fraction is of all rows: it finds those of sorted tables.
@@ -200,7 +203,7 @@ def _sums(rows: Rows, origin: float = 0.0) -> dict[str, Column]:
 def sum_by_segment(rows: Rows, summary: Summary) -> SegmentSums:
     """Sum rows by the levels that they keep, in the bins of a summary of all of them."""
     edges = bin_edges(summary)
-    numbers = [f"{number}L" for number in range(len(edges) + 1)]
+    numbers = [f"{number * _STRIDE}L" for number in range(len(edges) + 1)]
     # Spark generates shorter code for a column that cannot be null.
     frame = rows.frame.withColumn("_score", F.coalesce("score", F.lit(0.0)))
     number = F.expr(nested_choices(edges.tolist(), numbers, _choice))
@@ -223,7 +226,7 @@ def sum_by_segment(rows: Rows, summary: Summary) -> SegmentSums:
         squares = (by_cell["positive_squared"], by_cell.get("total_squared", count), count)
     levels, places = np.unique(found["level"], return_inverse=True)
     keys = _keys_of(rows, levels.tolist())
-    bins = found["bin"].astype(np.intp)
+    bins = found["bin"] // _STRIDE
     return SegmentSums.of_cells(edges, keys, places, bins, masses, squares)
 
 
