@@ -74,6 +74,41 @@ def test_a_level_alone_is_fitted_on_all_rows(
     np.testing.assert_allclose(found.errors, expected.errors, rtol=1e-6)
 
 
+def test_levels_that_are_not_among_the_first_rows_are_found_by_spark(
+    columns: dict[str, Any], frame: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from calibrank import spark
+
+    model = cr.Platt() + cr.Level("country", "city")
+    expected = model.fit(columns["score"], columns["label"], columns).terms[0]
+    for first, sample in ((5, 1.0), (5, 1e-9)):
+        monkeypatch.setattr("calibrank.spark.sums._FIRST_LEVELS", first)
+        monkeypatch.setattr("calibrank.spark.sums._LEVEL_SAMPLE", sample)
+        (found,) = spark.fit(model, frame).terms
+        assert found.keys == expected.keys
+        np.testing.assert_allclose(found.intercepts, expected.intercepts, rtol=1e-6, atol=1e-9)
+
+
+def test_levels_with_equal_hashes_are_told_apart_in_spark(
+    columns: dict[str, Any], frame: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark.sql import functions
+
+    from calibrank import spark
+
+    model = cr.Platt() + cr.Level("country", "city") + cr.Smooth("price")
+    fitted = model.fit(columns["score"], columns["label"], columns)
+    constant = functions.lit(7).cast("bigint")
+    monkeypatch.setattr(functions, "xxhash64", lambda *_: constant)
+    rows = spark.transform(fitted, frame.limit(300)).collect()
+    by = {name: [row[name] for row in rows] for name in ("country", "city", "price")}
+    wanted = fitted.predict([row["score"] for row in rows], by)
+    np.testing.assert_allclose([row["probability"] for row in rows], wanted, rtol=1e-9)
+    # A fit cannot tell them apart, and says so.
+    with pytest.raises(cr.DataError, match="levels must have different hashes, got"):
+        spark.fit(cr.Platt() + cr.Level("country"), frame)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_joint_terms_are_fitted_on_a_sample(columns: dict[str, Any], frame: Any, case: str) -> None:
     from calibrank import spark
@@ -96,7 +131,7 @@ def test_joint_terms_are_fitted_on_a_sample(columns: dict[str, Any], frame: Any,
 @pytest.mark.parametrize(
     ("model", "most"),
     [
-        (cr.Gaussian() + cr.Level("country"), 4),
+        (cr.Gaussian() + cr.Level("country"), 5),
         (cr.Gaussian() + cr.Level("country", "city") + cr.Smooth("price"), 2),
     ],
     ids=["level", "joint"],
@@ -105,7 +140,7 @@ def test_joint_terms_are_fitted_on_a_sample(columns: dict[str, Any], frame: Any,
 def test_a_fit_reads_the_frame_a_few_times_and_a_map_once(
     frame: Any, monkeypatch: pytest.MonkeyPatch, model: cr.Model, most: int, options: dict[str, str]
 ) -> None:
-    """Each action reads the frame once at most: the goal is 6 for a fit, and 4 to apply a map."""
+    """Each action reads the frame once at most: two of a level's fit read the first rows only."""
     from calibrank import spark
 
     actions = []

@@ -7,8 +7,6 @@ value, so results equal those on one machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
-from operator import and_
 from typing import Any
 
 import numpy as np
@@ -30,12 +28,12 @@ from calibrank.evidence import (
     naive,
 )
 from calibrank.maps import CalibrationMap, LevelTerm
-from calibrank.maps.targets.spark import SparkTarget
+from calibrank.maps.targets.spark import SparkLevels, SparkTarget
 from calibrank.metrics import Additive, LogLoss, Metric
 from calibrank.metrics.panel import ADDITIVE
 from calibrank.model import Model
 from calibrank.spark.aggregate import ScoreRange, summary_of
-from calibrank.spark.rows import Rows, column, quoted, require_columns, term_column
+from calibrank.spark.rows import Rows, column, quoted, require_columns, term_column, whole_number
 from calibrank.spark.sums import fetch, sum_by_segment
 from calibrank.summary import Summary
 from calibrank.terms import Level
@@ -178,38 +176,58 @@ def transform(
     target = SparkTarget(frame.columns)
     staged = frame
     inputs: list[Any] = []
+    levels: list[tuple[LevelTerm, SparkLevels]] = []
     for term in fitted.terms:
         is_level = isinstance(term, LevelTerm)
         columns = [term_column(frame, name, is_level=is_level) for name in term.columns]
         if isinstance(term, LevelTerm):
-            staged, columns[0] = _with_level(staged, target, term, columns)
-        inputs.append(columns[0])
+            depths = sorted(set(map(len, term.keys)))
+            levels.append((term, SparkLevels(columns, target.new_name(), depths)))
+        inputs.append(levels[-1][1] if is_level else columns[0])
     probability = fitted.where_valid(target, column(score), inputs)
+    for each in levels:
+        staged = _with_levels(staged, *each)
     for name, expression in target.staged:
         staged = staged.withColumn(name, expression)
     result = staged.withColumn(to, probability)
     return result.select(*[F.col(quoted(name)) for name in (*frame.columns, to)])
 
 
-def _with_level(
-    joined: DataFrame, target: SparkTarget, term: LevelTerm, texts: list[Column]
-) -> tuple[DataFrame, Column]:
-    """The frame with the number of each row's level: one broadcast join per depth of keys."""
-    numbers = []
-    for depth in range(1, len(texts) + 1):
-        numbered = enumerate(term.keys, start=1)
-        rows = [(*key, number) for number, key in numbered if len(key) == depth]
-        if not rows:
-            continue
-        names = [target.new_name() for _ in range(depth + 1)]
-        schema = ", ".join([*[f"{name} string" for name in names[:-1]], f"{names[-1]} int"])
+def _with_levels(joined: DataFrame, term: LevelTerm, levels: SparkLevels) -> DataFrame:
+    """The frame with the numbers of each row's level: one broadcast join per depth of keys."""
+    kinds = [kind for _, kind in joined.select(*levels.columns).dtypes]
+    for depth in levels.depths:
+        rows = []
+        for node, key in enumerate(term.keys, start=1):
+            values = [
+                text if kind == "string" else whole_number(text)
+                for text, kind in zip(key, kinds, strict=False)
+            ]
+            # A text that no number is written as is a level of no row.
+            if len(key) == depth and None not in values:
+                rows.append((*values, *[float(numbers[node]) for numbers in levels.values]))
+        keys = [f"{levels.name}_{depth}_key_{place}" for place in range(depth)]
+        names = [*keys, *levels.names(depth)]
+        types = [*kinds[:depth], *["double"] * len(levels.values)]
+        schema = ", ".join(map(" ".join, zip(names, types, strict=True)))
         table = joined.sparkSession.createDataFrame(rows, schema)
-        is_same = [text == F.col(name) for text, name in zip(texts, names[:-1], strict=False)]
+        is_same = _are_equal(levels.columns[:depth], [F.col(name) for name in keys], kinds)
         joined = joined.join(F.broadcast(table), is_same, "left")
-        numbers.append(F.col(names[-1]))
-    # The deepest level first; keys are unique, so that no row is repeated.
-    known = F.coalesce(*reversed(numbers), F.lit(0))
-    return joined, F.when(reduce(and_, [text.isNotNull() for text in texts]), known)
+    return joined
+
+
+def _are_equal(columns: Sequence[Column], keys: Sequence[Column], kinds: Sequence[str]) -> Column:
+    """Whether the columns have the values of a key, as a condition that Spark joins fast by.
+
+    It finds whole numbers much faster than texts: rows are joined by a hash of the texts. Two
+    inequalities then compare the texts themselves. Spark would join by an equality.
+    """
+    if len(keys) == 1 and kinds[0] != "string":
+        return columns[0] == keys[0]
+    is_same = F.xxhash64(*columns) == F.xxhash64(*keys)
+    for found, key in zip(columns, keys, strict=True):
+        is_same = is_same & (found >= key) & (found <= key)
+    return is_same
 
 
 def evaluate(

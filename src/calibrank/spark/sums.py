@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ import numpy.typing as npt
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from calibrank._internal.arguments import listed
+from calibrank._internal.segment_keys import Key
+from calibrank._internal.validation import is_missing
 from calibrank.errors import DataError
 from calibrank.maps.targets.target import nested_choices
 from calibrank.spark.rows import Rows, changed_rows_error
@@ -31,7 +35,16 @@ OUT_OF_RANGE = 4
 _BY_SEGMENT = ("rows", "positive", "moment", "total", "total_squared", "positive_squared")
 
 _VECTORIZED_MAP = "spark.sql.codegen.aggregate.map.vectorized.enable"
+# Groups beyond the capacity of the fast hash map, 2**16 by default, go to a much slower one.
+_LARGE_MAP = {"spark.sql.codegen.aggregate.fastHashMap.capacityBit": "18"}
+# Spark adds up keys to find a place in that map, and gives up after two occupied ones: without gaps
+# between them, the bins of one level would be in the way of those of others.
+_STRIDE = 4_099
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+
+# Most levels occur among a few rows. The fraction is of all rows: it finds those of sorted tables.
+_FIRST_LEVELS = 2**17
+_LEVEL_SAMPLE = 0.02
 
 
 def fetch(frame: DataFrame) -> dict[str, npt.NDArray[Any]]:
@@ -54,14 +67,16 @@ def fetch(frame: DataFrame) -> dict[str, npt.NDArray[Any]]:
 
 
 @contextmanager
-def _grouping_settings(frame: DataFrame) -> Iterator[None]:
+def _grouping_settings(
+    frame: DataFrame, others: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[None]:
     """Tune the session for grouping into tens of thousands of groups, then restore it.
 
     Other queries that are planned meanwhile in the same session give the same answers.
     """
     session = frame.sparkSession.conf
     # Spark's columnar hash map is off by default, and takes about a third less time here.
-    wanted = {_VECTORIZED_MAP: "true"}
+    wanted = {_VECTORIZED_MAP: "true", **others}
     # The shuffled data is small: scheduling 200 partitions, the default, would take longer than
     # adding them up.
     try:
@@ -187,26 +202,19 @@ def _sums(rows: Rows, origin: float = 0.0) -> dict[str, Column]:
 
 def sum_by_segment(rows: Rows, summary: Summary) -> SegmentSums:
     """Sum rows by the levels that they keep, in the bins of a summary of all of them."""
-    names = rows.kept
     edges = bin_edges(summary)
-    numbers = [str(number) for number in range(len(edges) + 1)]
-    number = nested_choices(edges.tolist(), numbers, _choice)
+    numbers = [f"{number * _STRIDE}L" for number in range(len(edges) + 1)]
+    # Spark generates shorter code for a column that cannot be null.
+    frame = rows.frame.withColumn("_score", F.coalesce("score", F.lit(0.0)))
+    number = F.expr(nested_choices(edges.tolist(), numbers, _choice))
     found_sums = {"positive": F.sum(rows.positive).alias("positive"), **_sums(rows)}
     sums = {name: found_sums[name] for name in _BY_SEGMENT if name in found_sums}
-    binned = rows.frame.withColumn("bin", F.expr(number))
-    cells = binned.groupBy(*names, "bin").agg(*sums.values())
-    # The text of a segment is collected once, not once per bin.
-    lists = [F.collect_list(name).alias(name) for name in ("bin", *sums)]
-    with _grouping_settings(cells):
-        found = fetch(cells.groupBy(*names).agg(*lists))
-    keys = list(zip(*[found[name].tolist() for name in names], strict=True))
-    for place, name in enumerate(rows.names_kept):
-        if any(key[place] is None for key in keys):
-            remedy = 'Drop such rows, or fill them with a text, such as "missing".'
-            raise DataError(f"column {name!r}", "not be missing", "rows without a level", remedy)
-    places = np.repeat(np.arange(len(keys)), [len(each) for each in found["bin"]])
-    bins = np.concatenate(found["bin"]).astype(np.intp)
-    by_cell = {name: np.concatenate(found[name]).astype(np.float64) for name in sums}
+    cells = frame.groupBy(rows.level_id.alias("level"), number.alias("bin")).agg(*sums.values())
+    with _grouping_settings(cells, _LARGE_MAP):
+        found = fetch(cells)
+    if found["level"].dtype.kind != "i":  # a null among numbers
+        raise rows.missing_level_error()
+    by_cell = {name: found[name].astype(np.float64) for name in sums}
     count = by_cell["rows"]
     masses = (by_cell["positive"], by_cell.get("total", count), by_cell["moment"])
     expected = float(summary.total.sum())
@@ -216,8 +224,36 @@ def sum_by_segment(rows: Rows, summary: Summary) -> SegmentSums:
     squares = None
     if "positive_squared" in by_cell:
         squares = (by_cell["positive_squared"], by_cell.get("total_squared", count), count)
+    levels, places = np.unique(found["level"], return_inverse=True)
+    keys = _keys_of(rows, levels.tolist())
+    bins = found["bin"] // _STRIDE
     return SegmentSums.of_cells(edges, keys, places, bins, masses, squares)
 
 
+def _keys_of(rows: Rows, levels: list[int]) -> list[Key]:
+    """The keys of numbers of levels: of hashes, they are looked for in more and more rows."""
+    if rows.level_is_number:
+        return [(str(level),) for level in levels]
+    found: dict[int, Key] = {}
+    frame = rows.frame.select(rows.level_id.alias("level"), *rows.kept)
+    for some in (frame.coalesce(1).limit(_FIRST_LEVELS), frame.sample(_LEVEL_SAMPLE, 0), frame):
+        missing = [(level,) for level in levels if level not in found]
+        if found and missing:
+            wanted = frame.sparkSession.createDataFrame(missing, "wanted bigint")
+            some = some.join(F.broadcast(wanted), F.col("level") == F.col("wanted"), "leftsemi")
+        elif not missing:
+            break
+        table = fetch(some.distinct())
+        for level, *values in zip(*[each.tolist() for each in table.values()], strict=True):
+            if any(is_missing(value) for value in values):
+                raise rows.missing_level_error()
+            key = tuple(map(str, values))
+            if found.setdefault(level, key) != key:
+                raise DataError("levels", "have different hashes", listed([*found[level], *key]))
+    if any(level not in found for level in levels):
+        raise changed_rows_error()
+    return [found[level] for level in levels]
+
+
 def _choice(edge: float, below: str, above: str) -> str:
-    return f"CASE WHEN score < {edge!r}D THEN {below} ELSE {above} END"
+    return f"CASE WHEN _score < {edge!r}D THEN {below} ELSE {above} END"

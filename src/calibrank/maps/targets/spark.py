@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_
 from typing import Any
 
 import numpy as np
@@ -12,13 +15,43 @@ from pyspark.sql import functions as F  # noqa: N812  (its name throughout Spark
 
 from calibrank._internal.segment_keys import Key
 from calibrank._internal.validation import LARGEST_SCORE, Floats
-from calibrank.maps.targets.target import Target, Unary, free_names, nested_choices
+from calibrank.maps.targets.target import Lines, Target, Unary, free_names, nested_choices
 
 # Up to this many steps become nested conditions. About two hundred of them, beside the rest of a
 # plan, outgrow what the JVM compiles.
 _LARGEST_TREE = 64
 # Equally wide cells from which the search of a longer step map starts.
 _CELLS = 4096
+
+
+@dataclass(slots=True)
+class SparkLevels:
+    """The input of a level: its columns, and the numbers that a broadcast join adds to each row."""
+
+    columns: Sequence[Column]
+    """Text or whole numbers."""
+    name: str
+    """What the names of the joined columns start with."""
+    depths: Sequence[int]
+    """The lengths of keys that the term has."""
+    values: list[Floats] = field(default_factory=list)
+    """Numbers by key, after the one of an unknown level: those that the formula looks up."""
+
+    @property
+    def is_present(self) -> Column:
+        """Whether no level is missing."""
+        return reduce(and_, [column.isNotNull() for column in self.columns])
+
+    def look_up(self, values: Floats) -> Column:
+        """The number of the longest key that matches the row."""
+        self.values.append(values)
+        # The deepest level first.
+        found = [F.col(self.names(depth)[-1]) for depth in reversed(self.depths)]
+        return F.coalesce(*found, F.lit(float(values[0])))
+
+    def names(self, depth: int) -> list[str]:
+        """The joined columns of keys of one length, one for each number looked up so far."""
+        return [f"{self.name}_{depth}_{place}" for place in range(len(self.values))]
 
 
 class SparkTarget(Target):
@@ -39,12 +72,11 @@ class SparkTarget(Target):
         """A name for a temporary column, which no column has."""
         return next(self._names)
 
-    def is_level(self, x: Column, count: int) -> Column:
-        return x.isNotNull()
+    def is_level(self, x: SparkLevels, count: int) -> Column:
+        return x.is_present
 
-    def by_level(self, x: Column, keys: Sequence[Key], values: Floats) -> Column:
-        number = F.coalesce(x, F.lit(0))
-        return self.stage(_constant_array(values.tolist(), "double")[number])
+    def by_level(self, x: SparkLevels, keys: Sequence[Key], values: Floats) -> Column:
+        return self.stage(x.look_up(values))
 
     def stage(self, expression: Column) -> Column:
         """A temporary column that holds this expression."""
@@ -84,15 +116,23 @@ class SparkTarget(Target):
         # Spark generates shorter code for a column that cannot be null.
         not_null = self.stage(F.coalesce(score, F.lit(0.0)))
         if len(values) <= _LARGEST_TREE:
-            leaves = [F.lit(float(value)) for value in values]
-            return nested_choices(
-                edges,
-                leaves,
-                lambda edge, below, above: F.when(not_null >= float(edge), above).otherwise(below),
-            )
-        return self._search(not_null, edges, values)
+            return _tree(not_null, edges, [F.lit(float(value)) for value in values])
+        return _constant_array(values, "double")[self._search(not_null, edges)]
 
-    def _search(self, score: Column, edges: Sequence[float], values: Sequence[float]) -> Column:
+    def lines(self, score: Column, edges: Sequence[float], lines: Lines) -> Column:
+        """The line is chosen once, not its origin, value and slope one after the other."""
+        not_null = self.stage(F.coalesce(score, F.lit(0.0)))
+        if len(edges) < _LARGEST_TREE:
+            leaves = [
+                (not_null - origin) * slope + value if slope else F.lit(value)
+                for origin, value, slope in zip(*lines, strict=True)
+            ]
+            return self.stage(_tree(not_null, edges, leaves))
+        place = self._search(not_null, edges)
+        origin, value, slope = (_constant_array(each, "double")[place] for each in lines)
+        return (not_null - origin) * slope + value
+
+    def _search(self, score: Column, edges: Sequence[float]) -> Column:
         """A binary search among the edges that share the score's cell, of many equally wide cells.
 
         Computing a cell rounds, but it never changes the order of scores: all edges in lower cells
@@ -115,7 +155,14 @@ class SparkTarget(Target):
             stride = 2**halving
             is_reached = score >= padded_edges[found + (stride - 1)]
             found = self.stage(found + F.when(is_reached, stride).otherwise(0))
-        return _constant_array(values, "double")[found]
+        return found
+
+
+def _tree(score: Column, edges: Sequence[float], leaves: Sequence[Column]) -> Column:
+    def choice(edge: float, below: Column, above: Column) -> Column:
+        return F.when(score >= float(edge), above).otherwise(below)
+
+    return nested_choices(edges, leaves, choice)
 
 
 def _constant_array(values: Sequence[float], kind: str) -> Any:
