@@ -183,3 +183,15 @@ def test_days_are_searched_without_end_and_compared_with_half_a_year() -> None:
     (change,) = found
     assert abs(change.begin - 700) <= 2
     assert 700 <= change.alarm <= 715
+
+
+def test_a_week_that_is_off_says_hardly_more_with_many_labels_than_with_400_a_day() -> None:
+    """What weeks share does not shrink with the number of labels, unlike chance."""
+    evidence = []
+    for labels in (400, 10_000):
+        series = simulate(np.random.default_rng(0), 1, 180, labels=labels).series[0]
+        sums = np.random.default_rng(1).normal(size=180) * np.sqrt(series.noise)
+        sums[-7:] += 0.2 * series.information[-7:]
+        evidence.append(Unchanged(series, LEAST_ERROR).log_evidence(sums)[-1])
+    # It would be 70 instead of 4.
+    assert evidence[1] < evidence[0] + 3

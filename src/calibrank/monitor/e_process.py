@@ -19,7 +19,8 @@ have most false alarms, as it takes months to learn that they do.
 E has an expectation of 1 over years of the second average, so by Ville's inequality a year exceeds
 20 with a probability of 5% at most. It is far less, because E leaps past 20. So E is multiplied
 by a share that was chosen by simulation: about 5% of years at most have an alarm, for 10 to 400
-labels per day. With 2,000, weeks of new items have more (`python -m benchmarks.monitor_claims`).
+labels per day. More labels on a day count as 400: with 5,000, weeks of new items still have more
+(`python -m benchmarks.monitor_claims`).
 """
 
 from __future__ import annotations
