@@ -61,6 +61,8 @@ TESTS = {
         "src/calibrank/model.py",
         "tests/golden/test_numbers.py",
         "tests/terms",
+        "tests/anchoring/test_new_terms.py",
+        "tests/anchoring/test_terms_of_the_start.py",
         "tests/summary/test_by_segment.py",
         "tests/summary/test_segment_cells_by_hand.py",
         "tests/test_arguments.py",

@@ -5,10 +5,11 @@ import pytest
 
 import calibrank as cr
 from calibrank.maps import LevelTerm
+from calibrank.maps.level import SlopeErrors
 from calibrank.terms._design import Group
 from calibrank.terms._groups import GroupedRows, fit_mixed_model
 from calibrank.terms.group import CONSTANT, GroupFit, matching_level
-from calibrank.terms.level import LevelTable, SegmentCells, Start
+from calibrank.terms.level import LevelTable, SegmentCells, Start, _errors_at
 from calibrank.terms.rows import NumberBlock, _hat_moments
 
 SCORES = np.linspace(-2, 2, 40)
@@ -137,3 +138,15 @@ def test_levels_start_from_what_is_expected_of_them() -> None:
     below = found([("a",)], (0.8, 1.25)).expected([("a", "b")], start)
     # From a to b the term expects 1.5 - 0.5 more, and a slope of 0.5 more.
     assert below.tolist() == [[1.8], [1.75]]
+
+
+def test_errors_of_levels_at_another_center_are_those_of_the_same_line() -> None:
+    of = SlopeErrors(0.5, (0.2, 0.0), (-0.03, 0.0), (0.1,))
+    term = LevelTerm(("x",), (("a",), ("b",)), (0, 0), (1, 1), (0.3, 0.4), (1, 1), (1.0,), 0.0, of)
+    covariances = [np.array([[0.3**2, -0.03], [-0.03, 0.2**2]]), np.diag([0.4**2, 0])]
+    for center in (-2.0, 0.5, 3.0):
+        # The level at the new center, and the slope, as sums of the two numbers that were fitted.
+        sums = np.array([[1, center - 0.5], [0, 1]])
+        moved = np.array([sums @ covariance @ sums.T for covariance in covariances])
+        expected = [np.sqrt(moved[:, 0, 0]), np.sqrt(moved[:, 1, 1]), moved[:, 0, 1]]
+        assert _errors_at(term, center) == pytest.approx(np.array(expected))
