@@ -32,7 +32,6 @@ from traced_tests import Selection, Tracer
 ROOT = Path(__file__).parents[1]
 SOURCES = ("curves", "terms", "anchoring", "maps", "evidence.py", "summary", "metrics")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-sys.dont_write_bytecode = True
 # Imported before the tests are, once for all mutants.
 for _name in ("hypothesis", "scipy.optimize", "scipy.special", "scipy.stats"):
     import_module(_name)
