@@ -45,9 +45,7 @@ def test_a_module_that_cannot_be_imported_is_ignored(monkeypatch: pytest.MonkeyP
     assert native.load_loops() is None
 
 
-def test_a_module_that_this_python_cannot_start_is_ignored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_module_that_this_python_cannot_start_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     # A free-threaded Python tries modules of the stable ABI, and cannot start them.
     def fail(_name: str) -> None:
         raise SystemError("init function of _loops returned uninitialized object")
