@@ -32,7 +32,6 @@ from traced_tests import Selection, Tracer
 ROOT = Path(__file__).parents[1]
 SOURCES = ("curves", "terms", "anchoring", "maps", "evidence.py", "summary", "metrics")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-sys.dont_write_bytecode = True
 # Imported before the tests are, once for all mutants.
 for _name in ("hypothesis", "scipy.optimize", "scipy.special", "scipy.stats"):
     import_module(_name)
@@ -61,6 +60,8 @@ TESTS = {
         "src/calibrank/model.py",
         "tests/golden/test_numbers.py",
         "tests/terms",
+        "tests/anchoring/test_new_terms.py",
+        "tests/anchoring/test_terms_of_the_start.py",
         "tests/summary/test_by_segment.py",
         "tests/summary/test_segment_cells_by_hand.py",
         "tests/test_arguments.py",

@@ -1,15 +1,20 @@
 """Steps of the fits of terms against results that were computed by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import calibrank as cr
+from calibrank._internal.logit import expit
+from calibrank.evidence import naive
 from calibrank.maps import LevelTerm
+from calibrank.maps.level import SlopeErrors
 from calibrank.terms._design import Group
 from calibrank.terms._groups import GroupedRows, fit_mixed_model
 from calibrank.terms.group import CONSTANT, GroupFit, matching_level
-from calibrank.terms.level import LevelTable, SegmentCells, Start
-from calibrank.terms.rows import NumberBlock, _hat_moments
+from calibrank.terms.level import LevelTable, SegmentCells, Start, _errors_at
+from calibrank.terms.rows import NumberBlock, _hat_moments, fit_rows
 
 SCORES = np.linspace(-2, 2, 40)
 LABELS = (np.arange(40) * 7 % 40 < np.arange(40)).astype(float)
@@ -137,3 +142,29 @@ def test_levels_start_from_what_is_expected_of_them() -> None:
     below = found([("a",)], (0.8, 1.25)).expected([("a", "b")], start)
     # From a to b the term expects 1.5 - 0.5 more, and a slope of 0.5 more.
     assert below.tolist() == [[1.8], [1.75]]
+
+
+def test_errors_of_levels_at_another_center_are_those_of_the_same_line() -> None:
+    of = SlopeErrors(0.5, (0.2, 0.0), (-0.03, 0.0), (0.1,))
+    term = LevelTerm(("x",), (("a",), ("b",)), (0, 0), (1, 1), (0.3, 0.4), (1, 1), (1.0,), 0.0, of)
+    covariances = [np.array([[0.3**2, -0.03], [-0.03, 0.2**2]]), np.diag([0.4**2, 0])]
+    for center in (-2.0, 0.5, 3.0):
+        # The level at the new center, and the slope, as sums of the two numbers that were fitted.
+        sums = np.array([[1, center - 0.5], [0, 1]])
+        moved = np.array([sums @ covariance @ sums.T for covariance in covariances])
+        expected = [np.sqrt(moved[:, 0, 0]), np.sqrt(moved[:, 1, 1]), moved[:, 0, 1]]
+        assert _errors_at(term, center) == pytest.approx(np.array(expected))
+
+
+@pytest.mark.parametrize("offset", [None, np.zeros(400)])
+def test_the_loss_of_a_joint_fit_is_that_of_its_probabilities(offset: np.ndarray | None) -> None:
+    rng = np.random.default_rng(0)
+    scores, x = rng.normal(3, 1, 400), rng.normal(size=400)
+    labels = (rng.random(400) < expit(2 * scores - 6 + x)).astype(float)
+    # Half as steep as it should be, and far from even odds on average.
+    straight = cr.Platt().fit(scores, labels)
+    start = replace(straight, curve=straight.curve.moved(2.0, 0.5))
+    fitted = fit_rows(start, [cr.Smooth("x")], scores, naive(labels), {"x": x}, offset=offset)
+    found = fitted.predict(scores, {"x": x})
+    losses = -np.log(np.where(labels == 1, found, 1 - found))
+    assert fitted.record.loss == pytest.approx(losses.mean())

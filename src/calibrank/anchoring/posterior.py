@@ -28,6 +28,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from calibrank._internal.blas import one_blas_thread
 from calibrank._internal.isotonic import isotonic_values
 from calibrank._internal.logit import expit, logit
 from calibrank._internal.validation import Floats
@@ -91,6 +92,7 @@ class PosteriorCurve:
     term_factor: float
 
 
+@one_blas_thread()
 def posterior_curve(
     starts: Sequence[CalibrationMap],
     labels: RandomLabels,

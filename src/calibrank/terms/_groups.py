@@ -274,7 +274,6 @@ def _loss(parameters: Floats, rows: _Rows) -> tuple[float, Floats]:
 def _modes(fixed: Floats, spread: float, rows: _Rows) -> tuple[Floats, Floats]:
     """The most probable level of each group, and its standard deviation there."""
     mode = np.zeros(len(rows.counts))
-    precision = np.full(len(rows.counts), 1 / spread**2)
     for _ in range(_NEWTON_STEPS):
         probabilities = expit(fixed + rows.spread_out(mode))
         slope = rows.add_up(rows.positive - rows.total * probabilities) - mode / spread**2
