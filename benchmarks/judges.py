@@ -9,7 +9,7 @@ whole queries. Of each method: mean log loss and ECE over runs and divisions. Di
 by division, and so are their standard errors.
 
 `--swap` replaces each run by the next one: the map of the old run, on the scale of ranks, is the
-start for the new one. "Others" is one map by ranks of all other runs. With files of
+start for the new one. "Others" is the mean by ranks of the maps of all other runs. With files of
 `arena_scores.py` instead of a folder of runs (`--scores FOLDER`), one model's anchored map starts
 another's.
 """
@@ -18,7 +18,6 @@ import argparse
 import itertools
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -191,21 +190,6 @@ def reached(losses: dict[float, float]) -> str:
     return f"{np.exp(size):.0f}"
 
 
-def by_rank(train: Run, judged: Judged) -> Judged:
-    """Judged documents with the rank of their score in the run, from 0 to 1, as the score."""
-    ranks = np.searchsorted(np.sort(train.scores), judged.scores) / len(train)
-    return replace(judged, scores=ranks)
-
-
-def of_all(parts: list[Judged]) -> Judged:
-    """Judged documents of several runs by rank, where ranks are uniform over each run."""
-    columns = [[part.queries, part.documents, part.scores, part.labels] for part in parts]
-    *rows, labels = [np.concatenate(each) for each in zip(*columns, strict=True)]
-    places = np.arange(101)
-    run = Run(places, places, places / 100)
-    return Judged(*rows, labels, cr.impressions(labels), "judged documents", run=run)
-
-
 def compare_swaps(folder: Path, count: int) -> None:
     """A run replaces another: labels of the new one, with and without the old map as a start."""
     human = read_qrels(str(folder / "human.qrels"))
@@ -216,13 +200,12 @@ def compare_swaps(folder: Path, count: int) -> None:
         number = parts[0][0]
         known = [judged_rows(train, human, RULE) for _, train, _, _ in parts]
         maps = [fit_judged(judged) for judged in known]
-        ranked = [by_rank(part[1], judged) for part, judged in zip(parts, known, strict=True)]
         for place, (_, train, test, rng) in enumerate(parts):
             key, people = (names[place], number), known[place]
             new = judged_rows(test, human, RULE)
             old = transfer(maps[(place + 1) % len(maps)], train.scores)
-            pooled = fit_judged(of_all([*ranked[:place], *ranked[place + 1 :]]))
-            starts = {"old map": old, "others": transfer(pooled, train.scores)}
+            others = [*maps[:place], *maps[place + 1 :]]
+            starts = {"old map": old, "others": transfer(others, train.scores)}
             rows = spread(people, 100, rng)
             chosen = {f"{size} spread": rows[:size] for size in (30, 100)}
             order = rng.permutation(np.unique(people.queries))

@@ -72,6 +72,29 @@ def test_a_replaced_model_keeps_the_probabilities_of_ranks(start: cr.Calibration
         transfer(by_country, scores)
 
 
+def test_several_old_maps_are_averaged_by_rank() -> None:
+    """Models of the same pairs, of which one is better: probabilities are averaged at each rank."""
+    rng = np.random.default_rng(3)
+    quality = rng.normal(size=4_000)
+    labels = rng.random(4_000) < expit(2 * quality - 1)
+    first = cr.Platt().fit(quality, labels)
+    second = cr.Platt().fit(10 * (quality + rng.normal(size=4_000)), labels)
+    scores = 100 + 3 * quality
+    alone = [transfer(each, scores) for each in (first, second)]
+    both = transfer([first, second], scores)
+    at = np.array(both.curve.knots)
+    mean = np.mean([each.predict(at) for each in alone], axis=0)
+    np.testing.assert_allclose(both.predict(at), mean, rtol=1e-9)
+    assert (np.diff(both.predict(np.sort(scores))) >= 0).all()
+    # Where the maps disagree, the interval holds both.
+    low, high = both.sampling_interval(at)
+    assert (low[0] < alone[0].predict(at[0])) & (alone[1].predict(at[0]) < high[0])
+    assert both.record.rows == 8_000
+    assert transfer([first], scores).to_dict() == alone[0].to_dict()
+    with pytest.raises(cr.DataError, match="the maps to transfer must be at least one, got none"):
+        transfer([], scores)
+
+
 def test_labels_of_a_replaced_model_start_from_the_old_map() -> None:
     """With 30 labels, the old map by ranks is better than the same labels alone."""
     rng = np.random.default_rng(2)

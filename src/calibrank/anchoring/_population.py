@@ -5,12 +5,13 @@ A replaced model has another population: the old map on the scale of ranks is it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
-from calibrank._internal.logit import logit
+from calibrank._internal.logit import expit, logit
 from calibrank._internal.segment_keys import column_of
 from calibrank._internal.validation import Floats, Numbers, score_column, starts_of
 from calibrank.errors import DataError
@@ -116,12 +117,14 @@ def population_of(fitted: CalibrationMap, shown: Floats, population: Any) -> Pop
     return Population.of(scores)
 
 
-def transfer(fitted: CalibrationMap, scores: Numbers) -> CalibrationMap:
+def transfer(fitted: CalibrationMap | Sequence[CalibrationMap], scores: Numbers) -> CalibrationMap:
     """The map of a model that was replaced, for the scores of the new one, by their ranks.
 
     `scores` are those that the new model gives to pairs like those of the old map's fit; of search,
     all scores of a run. The new model's tenth percentile gets the probability of the old one's, and
-    so on. This is right if both rank equally well, so anchor the result on a few labels.
+    so on. This is right if both rank equally well, so anchor the result on a few labels. Of several
+    maps, such as those of other models of the same pairs, the probabilities are averaged, which is
+    better than one of them; the record is that of the first, with the rows of all.
 
     >>> from calibrank import Platt
     >>> rng = np.random.default_rng(0)
@@ -131,12 +134,39 @@ def transfer(fitted: CalibrationMap, scores: Numbers) -> CalibrationMap:
     >>> bool(abs(new.predict(100 + np.exp(1.0)) - old.predict(1.0)) < 0.02)
     True
     """
-    require_map(fitted)
-    if fitted.terms:
-        found, remedy = f"terms of {', '.join(fitted.columns)}", "Use fitted.without_terms()."
-        raise DataError("the map to transfer", "be one of scores alone", found, remedy)
+    maps = [fitted] if isinstance(fitted, CalibrationMap) else list(fitted)
+    if not maps:
+        raise DataError("the maps to transfer", "be at least one", "none")
+    for each in maps:
+        require_map(each)
+        if each.terms:
+            found, remedy = f"terms of {', '.join(each.columns)}", "Use fitted.without_terms()."
+            raise DataError("the map to transfer", "be one of scores alone", found, remedy)
     values = score_column(scores)[0].astype(np.float64)
-    return at_ranks(fitted, population_of(fitted, values, values), _sketch(fitted.record))
+    population = population_of(maps[0], values, values)
+    moved = [at_ranks(each, population, _sketch(each.record)) for each in maps]
+    return moved[0] if len(moved) == 1 else _mean(moved)
+
+
+def _mean(moved: Sequence[CalibrationMap]) -> CalibrationMap:
+    """The mean probability of maps with the same knots."""
+    curves = [each.curve for each in moved if isinstance(each.curve, PiecewiseCurve)]
+    log_odds = np.array([curve.values for curve in curves])
+    # Total variance: how uncertain each is, and how far they are apart.
+    errors = np.array([curve.value_errors for curve in curves])
+    variances = (errors**2).mean(axis=0) + log_odds.var(axis=0)
+    values = logit(expit(log_odds).mean(axis=0))
+    numbers = [tuple(each.tolist()) for each in (values, np.sqrt(variances))]
+    records = [each.record for each in moved]
+    record = replace(
+        records[0],
+        rows=sum(each.rows for each in records),
+        positive=sum(each.positive for each in records),
+        total=sum(each.total for each in records),
+        recipe=None,
+        previous_map=None,
+    )
+    return CalibrationMap(replace(curves[0], values=numbers[0], value_errors=numbers[1]), record)
 
 
 def at_ranks(
