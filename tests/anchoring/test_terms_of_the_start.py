@@ -304,3 +304,20 @@ def test_terms_stay_what_they_were_asked_to_be():
             assert set(found.slopes) == {1.0}
         else:
             assert len(found.knots) == 2
+
+
+def test_the_rate_is_that_of_the_map_and_not_of_its_curve_at_a_typical_level() -> None:
+    rng = np.random.default_rng(0)
+    scores, price = rng.normal(size=20_000), rng.lognormal(0, 1.2, 20_000)
+    country = rng.choice(["US", "FR", "DE", "NL", "BE"], 20_000, p=[0.8, 0.05, 0.05, 0.05, 0.05])
+    log_odds = scores - 2 - (country != "US") - 0.6 * np.log(price)
+    labels = rng.random(20_000) < 1 / (1 + np.exp(-log_odds))
+    rows = {"country": country, "price": price}
+    fitted = (cr.Platt() + cr.Level("country") + cr.Smooth("price")).fit(scores, labels, rows)
+    drawn = rng.choice(20_000, 300, replace=False)
+    some = {name: values[drawn] for name, values in rows.items()}
+    anchored = cr.anchor(fitted, scores[drawn], labels[drawn], some)
+    found = anchored.record.anchoring
+    assert found.rate == pytest.approx(anchored.predict(scores, rows).mean(), rel=0.1)
+    assert found.start_rate == pytest.approx(labels.mean(), rel=0.1)
+    assert found.rate_range[0] < labels.mean() < found.rate_range[1]

@@ -129,6 +129,7 @@ def test_labels_without_propensities_are_used_as_they_are(tmp_path, world):
     shown = _table(world, label=world.preferences.astype(np.int8), propensity=None)
     diagnosis = _diagnose(tmp_path, shown)
     assert "correct if the pairs were shown at random" in _messages(diagnosis, "note")
+    assert "declare --log interactions" in _messages(diagnosis, "note")
     assert diagnosis["sensitivity"] is None
 
 
@@ -137,6 +138,12 @@ def test_impressions_with_propensities_identify_the_base_rate(tmp_path, world):
     options = ["--propensity", "propensity", "--log", "policy"]
     diagnosis = _diagnose(tmp_path, policy, *options)
     assert "This identifies the base rate" in _messages(diagnosis, "ok")
+
+
+def test_a_tiny_table_is_not_said_to_give_a_flat_map(tmp_path):
+    labels = np.isin(np.arange(30), [14, 20, 27, 29]).astype(int)
+    tiny = {"score": np.arange(30.0), "label": labels}
+    assert "too few to tell" in _messages(_diagnose(tmp_path, tiny, "--log", "impressions"))
 
 
 def test_a_table_without_a_valid_row_is_rejected(tmp_path, world):

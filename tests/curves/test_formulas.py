@@ -244,6 +244,15 @@ def test_an_outlier_that_decides_on_the_map_is_named(member: cr.Calibrator) -> N
     assert found[-1].filename == __file__
 
 
+def test_a_spline_that_padding_decides_on_is_not_told_to_use_a_spline() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=2_000)
+    labels = rng.random(2_000) < 1 / (1 + np.exp(2 - 1.2 * scores))
+    scores[rng.random(2_000) < 0.2] = -1e9
+    with pytest.warns(FlatMapWarning, match=r"Drop outlying scores \(padding is no score\)\."):
+        cr.Spline().fit(scores, labels)
+
+
 def test_temperature_refuses_an_outlier_beside_which_score_0_has_no_place() -> None:
     rng = np.random.default_rng(0)
     scores = np.append(rng.normal(size=30_000), -1e15)
@@ -256,6 +265,6 @@ def test_a_histogram_of_which_one_bin_has_nearly_all_scores_warns() -> None:
     rng = np.random.default_rng(0)
     scores = np.append(rng.normal(size=400), -1e6)
     labels = np.append(rng.random(400) < 0.5, False)
-    with pytest.warns(FlatMapWarning, match="98% of the scores lie") as found:
+    with pytest.warns(FlatMapWarning, match="98% of the distinct scores lie") as found:
         cr.Histogram().fit(scores, labels)
     assert found[0].filename == __file__

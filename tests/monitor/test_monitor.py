@@ -100,7 +100,8 @@ def test_a_window_has_the_last_days(fitted: cr.CalibrationMap) -> None:
 def test_nothing_is_reported_where_nothing_changed(fitted: cr.CalibrationMap) -> None:
     status = check(fitted, days_of(fitted, 60, 60))
     assert not status.alarm
-    assert status.headline == "No change of calibration in 18,000 labels over 60 days."
+    headline = "No change of calibration in 18,000 labels over 60 days"
+    assert status.headline == f"{headline}: 31.4% predicted, 31.5% observed."
     last = status.days[-1]
     assert last.level.low < 0 < last.level.high
     assert last.slope.low < 1 < last.slope.high

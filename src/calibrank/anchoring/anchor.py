@@ -154,7 +154,28 @@ def anchor(
     start = Anchored(fitted, piecewise, record, curve.term_factor)
     result = anchored_terms(start, terms, shown, evidence, columns, population)
     loss = LogLoss()(result.predict(shown, columns), evidence)
-    return replace(result, record=replace(result.record, loss=loss))
+    moves = [_move_of_terms(each, shown, columns, total) for each in (result, fitted)]
+    anchoring = _moved(anchoring, *moves)
+    return replace(result, record=replace(result.record, loss=loss, anchoring=anchoring))
+
+
+def _move_of_terms(each: CalibrationMap, shown: Floats, columns: Any, total: Floats) -> float:
+    """How far a map's terms move the log odds of its mean probability, over the labelled pairs."""
+    if not each.terms:
+        return 0.0
+    pair = np.average(
+        [each.predict(shown, columns), each.without_terms().predict(shown)], axis=1, weights=total
+    )
+    whole, alone = logit(pair.clip(1e-9, 1 - 1e-9))
+    return float(whole - alone)
+
+
+def _moved(anchoring: Anchoring, move: float, start_move: float) -> Anchoring:
+    """With the rates of the map instead of its curve, which is that of a typical level."""
+    found = [anchoring.rate, *(anchoring.rate_range or ()), anchoring.start_rate]
+    moves = [move, move, move, start_move]
+    rate, low, high, start = expit(logit(np.array(found, dtype=float)) + moves).tolist()
+    return replace(anchoring, rate=rate, rate_range=(low, high), start_rate=start)
 
 
 def _rate(curve: PosteriorCurve, population: Population) -> tuple[float, tuple[float, float]]:

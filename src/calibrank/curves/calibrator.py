@@ -157,10 +157,11 @@ class Calibrator(ABC):
         is_wide = inner.high - inner.low >= _INNER_RANGE * (summary.high - summary.low)
         if is_wide or not self._is_moved(fitted, inner):
             return
+        other = "" if self.name in ("Spline", "Isotonic") else ", or use Spline"
         message = (
-            f"98% of the scores lie from {inner.low:.4g} to {inner.high:.4g}, and the others, from "
-            f"{summary.low:.4g} to {summary.high:.4g}, decide on the {self.name} map. Drop "
-            "outlying scores, or use Spline."
+            f"98% of the distinct scores lie from {inner.low:.4g} to {inner.high:.4g}, and the "
+            f"others, from {summary.low:.4g} to {summary.high:.4g}, decide on the {self.name} map. "
+            f"Drop outlying scores (padding is no score){other}."
         )
         warnings.warn(message, FlatMapWarning, stacklevel=4)
 

@@ -167,15 +167,15 @@ def _check_log(found: Profile, columns: Columns) -> Finding:
     Nothing is inferred from the values: the same table may be either log.
     """
     likes = float(found.summary.positive.sum())
-    reading = "Read as a log of interactions: label 0 means unobserved, and may be liked."
-    if columns.evidence is naive:
-        reading = "Read as it is: label 0 means not liked."
-    other, kind = "every row was shown and label 0 means not liked", "impressions"
-    effect = f"the base rate is then that of the log, {likes / found.rows:.2%} before weighting"
+    reading = "Read as it is: label 0 means not liked."
+    other, kind = "label 0 means only that the pair is not in the log", "interactions"
+    effect = f"the {likes:,.0f} positives are then weighted; the base rate is not identified"
     if columns.evidence is impressions:
         reading = "Declared as impressions: label 0 means shown and not liked."
-        other, kind = "label 0 means only that the pair is not in the log", "interactions"
-        effect = f"the {likes:,.0f} positives are then weighted; the base rate is not identified"
+    elif columns.evidence is not naive:
+        reading = "Read as a log of interactions: label 0 means unobserved, and may be liked."
+        other, kind = "every row was shown and label 0 means not liked", "impressions"
+        effect = f"the base rate is then that of the log, {likes / found.rows:.2%} before weighting"
     return note("log", reading, (f"If {other}, declare ", Setting("log", kind), f": {effect}."))
 
 

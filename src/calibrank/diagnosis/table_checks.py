@@ -216,8 +216,8 @@ def _check_ranking(summary: Summary) -> Finding:
     if area < 0.5 + 2 * error:
         return warning(
             "scores",
-            f"Scores hardly separate positives from negatives (AUC {area:.3f}): "
-            "a fitted map will be nearly flat.",
+            f"Scores hardly separate positives from negatives (AUC {area:.3f}), or the rows are "
+            "too few to tell.",
         )
     return ok("scores", f"Higher scores have more positives (AUC {area:.3f}).")
 

@@ -144,11 +144,14 @@ class Status(NamedTuple):
         """The result in a few sentences."""
         if self.alarm:
             return " ".join(_describe(self.changes))
-        labels = sum(day.labels for day in self.days)
-        if not labels:
+        labelled = [day for day in self.days if day.labels]
+        if not labelled:
             return "No labels yet: only the scores can be compared."
+        labels = sum(day.labels for day in labelled)
+        rates = np.array([(day.predicted, day.observed) for day in labelled], dtype=float)
+        mean = Rates(*np.average(rates, axis=0, weights=[day.labels for day in labelled]))
         over = "1 day" if len(self.days) == 1 else f"{len(self.days):,} days"
-        return f"No change of calibration in {labels:,} labels over {over}."
+        return f"No change of calibration in {labels:,} labels over {over}: {mean}."
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
@@ -171,7 +174,7 @@ def check(fitted: CalibrationMap, days: Store | Sequence[Day], *, window: int = 
     >>> from calibrank import Platt
     >>> fitted = Platt().fit([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
     >>> check(fitted, [Day.of(fitted, [0.5, 1.5], [0, 1], date="2026-01-05")]).headline
-    'No change of calibration in 2 labels over 1 day.'
+    'No change of calibration in 2 labels over 1 day: 61% predicted, 50% observed.'
     """
     require_map(fitted)
     window = whole("window", window, 1, LONGEST_WINDOW)
