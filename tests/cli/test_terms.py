@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import calibrank as cr
+from calibrank._internal.logit import expit, logit
+from calibrank.cli.rendering import _values
 from calibrank.maps import LevelTerm
 from calibrank.model import Model
 from calibrank.propensity import Popularity
@@ -314,3 +316,18 @@ def test_a_table_without_the_column_is_refused(call: Call, tables: Path, tmp_pat
         code, _, error = call(*fit, option, "device")
         assert code == 3
         assert f"must have the {what} column 'device', got 'user_id'" in one_line(error)
+
+
+def test_levels_are_printed_so_that_together_they_have_the_rate() -> None:
+    """A giant country must not look as far from the rate as the typical one is."""
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=8_000)
+    country = rng.choice(["US", "FR", "DE"], 8_000, p=[0.9, 0.05, 0.05])
+    labels = rng.random(8_000) < expit(scores - 2 - (country != "US"))
+    fitted = (cr.Platt() + cr.Level("country")).fit(scores, labels, {"country": country})
+    middle = float(logit(labels.mean()))
+    found = _values(fitted.terms[0], middle)
+    weights = [int(count.replace(",", "")) for _, _, count in found]
+    values = [expit(log_odds) for _, log_odds, _ in found]
+    assert np.average(values, weights=weights) == pytest.approx(labels.mean(), rel=1e-6)
+    assert found[-1][0] == "US"

@@ -35,7 +35,7 @@ from calibrank.anchoring._terms_of import Anchored, anchored_terms, default_term
 from calibrank.anchoring.posterior import PosteriorCurve, RandomLabels, posterior_curve
 from calibrank.composition import refusal
 from calibrank.evidence import Evidence, Labels, as_evidence
-from calibrank.maps import Anchoring, CalibrationMap, PiecewiseCurve
+from calibrank.maps import Anchoring, CalibrationMap, FitRecord, PiecewiseCurve
 from calibrank.maps.calibration_map import require_map
 from calibrank.metrics import LogLoss
 from calibrank.terms import TermSpec
@@ -135,19 +135,7 @@ def anchor(
         digest=digest_of_rows(shown, given.positive),
         row_hashes=sketch_of_rows(shown, given.positive),
     )
-    record = replace(
-        fitted.record,
-        base_rate_source="random labels",
-        anchoring=anchoring,
-        base_rate=None,
-        base_rate_range=rate_range,
-        top_rate=None,
-        sensitivity=None,
-        # These describe the solution of the biased fit, which the anchored curve is not.
-        residual=None,
-        iterations=0,
-        at_bound=(),
-    )
+    record = _record_of(fitted, anchoring)
     evidence = Evidence.trusted(positive, total, "naive")
     if terms is None:
         terms = default_terms(fitted, [] if columns is None else names_of("columns", columns))
@@ -157,6 +145,22 @@ def anchor(
     moves = [_move_of_terms(each, shown, columns, total) for each in (result, fitted)]
     anchoring = _moved(anchoring, *moves)
     return replace(result, record=replace(result.record, loss=loss, anchoring=anchoring))
+
+
+def _record_of(fitted: CalibrationMap, anchoring: Anchoring) -> FitRecord:
+    return replace(
+        fitted.record,
+        base_rate_source="random labels",
+        anchoring=anchoring,
+        base_rate=None,
+        base_rate_range=anchoring.rate_range,
+        top_rate=None,
+        sensitivity=None,
+        # These describe the solution of the biased fit, which the anchored curve is not.
+        residual=None,
+        iterations=0,
+        at_bound=(),
+    )
 
 
 def _move_of_terms(each: CalibrationMap, shown: Floats, columns: Any, total: Floats) -> float:

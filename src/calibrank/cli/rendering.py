@@ -3,6 +3,7 @@
 import numpy as np
 
 from calibrank._internal.logit import expit, logit
+from calibrank.anchoring.known_rate import shift_for
 from calibrank.cli import console
 from calibrank.maps import (
     CalibrationMap,
@@ -122,12 +123,17 @@ def print_terms(fitted: CalibrationMap) -> None:
 
 
 def _values(term: Term, middle: float) -> list[tuple[str, float, str]]:
-    """Values of a term, and the log odds of a row there that would have `middle` otherwise."""
+    """Values of a term, and the log odds of a row there whose score is that of an average one."""
     found = []
     if isinstance(term, LevelTerm):
-        parts = zip(term.keys, term.intercepts, term.slopes, term.rows, strict=True)
-        for key, intercept, slope, rows in parts:
-            found.append((" > ".join(key), intercept + slope * middle, f"{rows:,}"))
+        log_odds = np.array(term.intercepts) + np.array(term.slopes) * middle
+        # Each top level counts by its rows, so that together they have the rate.
+        is_top = np.array([len(key) == 1 for key in term.keys])
+        rows = np.array(term.rows) * is_top
+        if rows.any():
+            log_odds += shift_for(log_odds, rows / rows.sum(), float(expit(middle)))
+        for key, value, count in zip(term.keys, log_odds.tolist(), term.rows, strict=True):
+            found.append((" > ".join(key), value, f"{count:,}"))
         found.sort(key=lambda each: -abs(each[1] - middle))
     if isinstance(term, SmoothTerm):
         # An anchored function has the knots of the start and of the labels: a few are enough.
