@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pac
 import pyarrow.parquet as pq
@@ -82,6 +83,32 @@ def test_rates_and_caveats_come_first(call: Call, folder: Path, tmp_path: Path) 
         rate = f"{100 * sum(labels) / len(labels):.3g}% observed. Labels are used as they are: rig"
         assert rate in one_line(text)[:120]
         assert (own in one_line(text)) == is_own
+
+
+def test_labels_that_anchored_the_map_are_pointed_out(call: Call, tmp_path: Path) -> None:
+    """The whole of them, a part, and not others or a table in which they are few."""
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=4_000)
+    labels = rng.random(4_000) < 1 / (1 + np.exp(1 - scores))
+    first = cr.Platt().fit(scores[2_000:], labels[2_000:])
+    cr.anchor(first, scores[:300], labels[:300]).save(tmp_path / "map.json")
+    again = "The map was anchored on these labels, or on most of them."
+    rows = {
+        "all": range(300),
+        "part": range(50, 200),
+        "others": range(300, 600),
+        "more": range(900),
+    }
+    for name, chosen in rows.items():
+        table = tmp_path / f"{name}.parquet"
+        picked = np.array(chosen)
+        pq.write_table(pa.table({"score": scores[picked], "label": labels[picked]}), table)
+        _, text, _ = call("evaluate", table, "--map", tmp_path / "map.json")
+        assert (again in one_line(text)) == (name in ("all", "part"))
+        page = tmp_path / f"{name}.html"
+        _, text, _ = call("report", table, "--map", tmp_path / "map.json", "-o", page)
+        assert one_line(text).startswith(again) == (name in ("all", "part"))
+        assert (again in page.read_text(encoding="utf-8")) == (name in ("all", "part"))
 
 
 def test_a_probability_column_is_evaluated_as_it_is(call: Call, tmp_path: Path) -> None:

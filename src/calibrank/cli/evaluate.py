@@ -28,7 +28,7 @@ from calibrank.maps import load
 from calibrank.metrics import ConstantLogLoss, LogLossGain
 from calibrank.metrics.panel import HEADLINE
 from calibrank.registry import CALIBRATORS, parse_cut, parse_metric, parse_promise
-from calibrank.report.headline import OWN_ROWS
+from calibrank.report.headline import ANCHOR_ROWS, OWN_ROWS
 from calibrank.report.html_report import fingerprint_files, report_on_rows
 from calibrank.report.read_table import read_report_rows
 from calibrank.summary import Summary
@@ -104,6 +104,8 @@ def _print_evaluation(result: Evaluation, user: str | None) -> None:
     console.show(f"[bold]{rates}[/] Labels are used as they are{_AT_RANDOM}")
     if result.is_of_fit:
         console.show(f"[yellow]{OWN_ROWS}[/]")
+    if result.is_of_anchor:
+        console.show(f"[yellow]{ANCHOR_ROWS}[/]")
     rows = []
     for name, each in result.estimates.items():
         # Without an interval there was nothing to resample, as with a single user.
@@ -269,6 +271,9 @@ def report(given: Given) -> None:
         made = report_on_rows(rows, fitted, {**source, "command": console.command_line()})
     made.save(given.out)
     console.answer({"out": str(given.out), "headline_text": made.headline, **made.data})
+    for caveat in made.data["headline"]["limitations"]:
+        if caveat in (OWN_ROWS, ANCHOR_ROWS):
+            console.show(f"[yellow]{caveat}[/]")
     console.show(console.shown(made.headline))
     console.say_saved(given.out, "Report:")
     if columns.evidence is naive:

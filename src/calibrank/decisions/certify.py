@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from calibrank._internal.arguments import instance, label, real, whole
-from calibrank._internal.json import digest_of_rows, sketch_of_rows
 from calibrank._internal.validation import IdsLike, Numbers, ids, probability_column
 from calibrank.decisions.cuts import CUTS, Cut, Lists
 from calibrank.decisions.guarantee import CutPoint, Guarantee, best_of
@@ -23,14 +22,12 @@ from calibrank.decisions.promises import PooledPrecision, Promise, log_capital, 
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
 from calibrank.maps import CalibrationMap
+from calibrank.maps.score_shift import AnchorLabels
 
 ANSWER_FROM = (0.0, 0.2, 0.4, 0.6, 0.8)
 """The best probabilities from which on users get an answer, if `abstain` is set."""
 
 _LONGEST = 10**9
-# Labels are used again if more than this share of them is known; by chance, few scores are equal.
-_KNOWN = 0.5
-_FEWEST_KNOWN = 3
 _SMALLEST = "Give the smallest propensity that the log's design allows."
 Kind = TypeVar("Kind")
 
@@ -49,13 +46,9 @@ class Predicted:
         scores = np.asarray(self.scores, dtype=np.float64)
         ends = float(scores.min()), float(scores.max())
         is_known = record.looks_fitted_on(len(scores), *ends, float(evidence.positive.sum()))
-        if record.anchoring is not None and record.anchoring.digest is not None:
-            rows, hashes = (scores, evidence.positive), record.anchoring.row_hashes
-            found = np.array(sketch_of_rows(*rows, within=hashes))
-            known = int(np.count_nonzero(np.isin(found, hashes)))
-            is_known |= known >= _FEWEST_KNOWN and known > _KNOWN * len(found)
-            is_known |= digest_of_rows(*rows) == record.anchoring.digest
-        if is_known:
+        anchored_on = AnchorLabels(record)
+        anchored_on.add(scores, evidence.positive)
+        if is_known or anchored_on.are_used_again:
             raise DataError(
                 "labels",
                 "be of pairs that the map was not fitted or anchored on",

@@ -1,4 +1,4 @@
-"""Compare new scores with those that a map was fitted on."""
+"""Compare new scores and labels with those that a map was fitted or anchored on."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 
+from calibrank._internal.json import digest_of_rows, sketch_of_rows
 from calibrank._internal.validation import Floats
 from calibrank.errors import ScoreShiftWarning
 from calibrank.maps.record import FitRecord
@@ -118,3 +119,44 @@ class ScoreComparison:
             f"[{low:.4g}, {high:.4g}]. If the model changed, fit a new map. If the rows are a "
             "selection, such as the top of each list, this is expected."
         )
+
+
+class AnchorLabels:
+    """Counts rows that are among those that a map was anchored on; add batches of rows."""
+
+    # Labels are used again if more than this share of them is known; by chance, few are equal.
+    _KNOWN = 0.5
+    _FEWEST_KNOWN = 3
+
+    def __init__(self, record: FitRecord) -> None:
+        self._anchoring = record.anchoring
+        self._found = 0
+        self._known = 0
+        self._rows = 0
+        self._kept: list[tuple[Floats, Floats]] = []
+
+    def add(self, scores: Floats, positive: Floats) -> None:
+        """Compare scores with their labels, or positive masses."""
+        self._rows += len(scores)
+        # Of more rows, only a smaller share can be known.
+        if self._anchoring is None or self._rows * self._KNOWN > self._anchoring.labels:
+            return
+        hashes = self._anchoring.row_hashes
+        found = np.array(sketch_of_rows(scores, positive, within=hashes))
+        self._found += len(found)
+        self._known += int(np.count_nonzero(np.isin(found, hashes)))
+        self._kept.append((np.asarray(scores, float), np.asarray(positive, float)))
+
+    @property
+    def are_used_again(self) -> bool:
+        """Whether the rows are those of anchoring, or mostly a part of them."""
+        anchoring = self._anchoring
+        if anchoring is None or self._rows * self._KNOWN > anchoring.labels:
+            return False
+        if self._known >= self._FEWEST_KNOWN and self._known > self._KNOWN * self._found:
+            return True
+        # Scores with many ties have no hashes: then only all rows in the same order are known.
+        if self._rows != anchoring.labels:
+            return False
+        columns = [np.concatenate(each) for each in zip(*self._kept, strict=True)]
+        return digest_of_rows(*columns) == anchoring.digest

@@ -10,6 +10,7 @@ import numpy as np
 from calibrank._internal.logit import logit
 from calibrank._internal.validation import Floats
 from calibrank.maps import CalibrationMap
+from calibrank.maps.score_shift import AnchorLabels
 from calibrank.metrics import Estimate
 from calibrank.metrics.cluster_rates import Clusters
 from calibrank.metrics.clustered_bootstrap import Codes
@@ -29,6 +30,10 @@ _MINIMUM_ROWS = 200
 OWN_ROWS = (
     "The map was probably fitted on these rows: as many, with the same lowest and highest score. "
     "On its own rows it looks better than it is."
+)
+
+ANCHOR_ROWS = (
+    "The map was anchored on these labels, or on most of them. On them it looks better than it is."
 )
 
 # Counts are stated per 100 items, or per more where both ends would round to the same number.
@@ -125,6 +130,10 @@ def limitations(rows: ReportRows, fitted: CalibrationMap) -> list[str]:
     low, high = float(rows.scores.min()), float(rows.scores.max())
     if fitted.record.looks_fitted_on(len(rows), low, high, positive):
         found.append(OWN_ROWS)
+    anchored_on = AnchorLabels(fitted.record)
+    anchored_on.add(rows.scores, rows.evidence.positive)
+    if anchored_on.are_used_again:
+        found.append(ANCHOR_ROWS)
     if rows.users is None or len(rows.users.names) < 2:
         found.append(
             "There are no users to group rows by, so intervals treat rows as independent and are "

@@ -14,7 +14,7 @@ from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, naive, soft_evidence
 from calibrank.maps import CalibrationMap
-from calibrank.maps.score_shift import ScoreComparison
+from calibrank.maps.score_shift import AnchorLabels, ScoreComparison
 from calibrank.metrics import CalibrationTest, Estimate, Metric, ReliabilityCurve, reliability
 from calibrank.metrics.clustered_bootstrap import CLUSTERS
 from calibrank.metrics.panel import PANEL, PER_LIST, PanelSums, list_estimates
@@ -58,6 +58,8 @@ class Evaluation:
     """The same by segment column and value, without metrics of lists."""
     is_of_fit: bool = False
     """Whether the rows are probably those that the map was fitted on."""
+    is_of_anchor: bool = False
+    """Whether the map was anchored on these rows, or on most of them."""
 
 
 def evaluate(
@@ -82,6 +84,7 @@ def evaluate(
     names = columns.others if segment_columns is None else segment_columns
     segments: dict[str, dict[str, _Accumulator]] = {name: {} for name in names}
     comparison = None if fitted is None else ScoreComparison(fitted.record)
+    anchored_on = None if fitted is None else AnchorLabels(fitted.record)
     for rows in rows_of(table, columns, rules, progress):
         probabilities = rows.scores
         if fitted is not None:
@@ -92,6 +95,8 @@ def evaluate(
             _add_to_segments(by_value, name, others[name], rows, probabilities)
         if comparison is not None:
             comparison.add(rows.scores)
+        if anchored_on is not None:
+            anchored_on.add(rows.scores, rows.labels)
     if not accumulator.rows:
         rule = "hold at least one valid row of nonzero weight"
         raise DataError(table.name, rule, "none", "Name a table with rows.")
@@ -105,7 +110,8 @@ def evaluate(
     evaluated = {}
     for name, by_value in segments.items():
         evaluated[name] = {value: by_value[value].result() for value in sorted(by_value)}
-    return replace(result, segments=evaluated, is_of_fit=is_of_fit)
+    is_of_anchor = anchored_on is not None and anchored_on.are_used_again
+    return replace(result, segments=evaluated, is_of_fit=is_of_fit, is_of_anchor=is_of_anchor)
 
 
 def _add_to_segments(
