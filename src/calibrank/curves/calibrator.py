@@ -169,12 +169,15 @@ class Calibrator(ABC):
         """Whether a fit on these scores alone is clearly different."""
         try:
             with warnings.catch_warnings(action="ignore", category=FlatMapWarning):
-                alone = self.fit_fold(inner).predict(inner.scores)
+                alone = self.fit_fold(inner)
         except (DataError, FitError):
             return False
-        change = np.abs(fitted.predict(inner.scores) - alone)
-        mean, moved = np.average([alone, change], axis=1, weights=inner.total)
-        return bool(moved > _OUTLIERS_MOVE * mean * (1 - mean))
+        p = alone.predict(inner.scores)
+        change = np.abs(fitted.predict(inner.scores) - p)
+        # Of few rows, any two fits differ by chance.
+        low, high = alone.sampling_interval(inner.scores)
+        mean, moved, chance = np.average([p, change, (high - low) / 2], axis=1, weights=inner.total)
+        return bool(moved > max(_OUTLIERS_MOVE * mean * (1 - mean), chance))
 
     def _with_pooling_error(self, fitted: CalibrationMap, summary: Summary) -> CalibrationMap:
         """Record how far pooling may have moved the probabilities; warn above the tolerance."""
