@@ -22,7 +22,7 @@ from calibrank.summary.grid import CAPACITY
 from calibrank.summary.pooling import auc, coarser, pooling_error, without_ends
 from calibrank.terms import TermSpec
 
-POOLING_TOLERANCE = 1e-4
+POOLING_TOLERANCE = 2e-4
 """Mean error of probabilities through pooling from which a fit warns."""
 
 
