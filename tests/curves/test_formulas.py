@@ -275,7 +275,7 @@ def test_temperature_refuses_an_outlier_beside_which_score_0_has_no_place() -> N
 def test_a_histogram_of_which_one_bin_has_nearly_all_scores_warns() -> None:
     rng = np.random.default_rng(0)
     scores = np.append(rng.normal(size=400), -1e6)
-    labels = np.append(rng.random(400) < 0.5, False)
+    labels = np.append(rng.random(400) < 1 / (1 + np.exp(-2 * scores[:400])), False)
     with pytest.warns(FlatMapWarning, match="98% of the distinct scores lie") as found:
         cr.Histogram().fit(scores, labels)
     assert found[0].filename == __file__
