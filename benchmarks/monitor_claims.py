@@ -143,7 +143,7 @@ def main(years: int) -> None:
         for fitted_on in MAPS:
             measured = false_alarms(years, labels, fitted_on, 0.0)
             print(f"no change, map of {fitted_on}, {labels} a day | {measured} | 5%", flush=True)
-    for labels in (10, 50, 400, 2_000):
+    for labels in (10, 50, 400, 2_000, 5_000):
         for effects in (day_effects, weekday_pattern, weekly_items):
             measured = false_alarms(years, labels, 3_000, effects(years))
             print(f"{effects.__name__}, {labels} a day | {measured} | 5%", flush=True)

@@ -22,6 +22,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
@@ -316,7 +317,7 @@ def outcome_of(task: tuple[Mutant, Trace]) -> tuple[Mutant, bool]:
         (copy / mutant.path.relative_to(ROOT)).write_text(mutant.content, encoding="utf-8")
         # One file at a time: the first tests fail for most, and collecting all takes longer.
         for file in chosen.files:
-            if _in_a_fork(lambda file=file: _run_tests(copy, [file], chosen)) not in PASSED:  # type: ignore[misc]
+            if _in_a_fork(partial(_run_tests, copy, [file], chosen)) not in PASSED:
                 return mutant, True
     return mutant, False
 
