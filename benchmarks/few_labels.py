@@ -5,14 +5,16 @@ The terms are functions of the logarithms of item popularity and user activity, 
 log that the ranker was trained on. For each file and k, labels are drawn from the test set, and all
 methods are evaluated on the other rows: the log loss (1e-4) of `anchor` without terms, and what
 each method changes, with the paired standard error over draws. The last column is how much worse
-`anchor` with both is than the better of log and labels. The priors of `anchor` were chosen on Coat
-and KuaiRec.
+`anchor` with both is than the better of log and labels. Rankers of one dataset, whose files begin
+with its name, get the same rows in a draw: the last rows are means over them. The priors of
+`anchor` were chosen on Coat and KuaiRec.
 """
 
 from __future__ import annotations
 
 import argparse
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -112,6 +114,18 @@ def compare(by_draw: list[dict[str, float]], name: str, against: str) -> str:
     return f"{differences.mean():+.1f} ± {error:.1f}"
 
 
+def mean_of(rankers: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The mean loss of each method over the rankers of one draw."""
+    return {name: float(np.mean([each[name] for each in rankers])) for name in rankers[0]}
+
+
+def print_row(name: str, k: int, found: list[dict[str, float]]) -> None:
+    cells = [name, f"{k:,}", f"{np.mean([each['none'] for each in found]):.0f}"]
+    cells += [compare(found, method, "none") for method in ("log", "labels", "both")]
+    cells.append(compare(found, "both", "better"))
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", type=Path, nargs="+")
@@ -122,17 +136,24 @@ def main() -> None:
     warnings.simplefilter("ignore", cr.CalibrankWarning)
     print("| file | k | no terms | the log's | the labels' | both | both - the better |")
     print("|---" * 7 + "|")
+    by_dataset: dict[tuple[str, int], list[list[dict[str, float]]]] = {}
     for file in options.files:
         world = read(file)
         for k in options.sizes:
             if k > 0.7 * len(world.scores):
                 continue
             found = [draw(world, k, seed) for seed in range(options.draws)]
-            mean = {name: np.mean([each[name] for each in found]) for name in found[0]}
-            cells = [file.stem, f"{k:,}", f"{mean['none']:.0f}"]
-            cells += [compare(found, name, "none") for name in ("log", "labels", "both")]
-            cells.append(compare(found, "both", min(("log", "labels"), key=lambda one: mean[one])))
-            print(f"| {' | '.join(cells)} |", flush=True)
+            better = min(("log", "labels"), key=lambda one: sum(each[one] for each in found))
+            for each in found:
+                each["better"] = each[better]
+            print_row(file.stem, k, found)
+            by_dataset.setdefault((file.stem.split("-")[0], k), []).append(found)
+    for (dataset, k), rankers in by_dataset.items():
+        print_row(
+            f"{dataset}, mean of {len(rankers)}",
+            k,
+            [mean_of(each) for each in zip(*rankers, strict=True)],
+        )
 
 
 if __name__ == "__main__":
