@@ -195,9 +195,9 @@ def line(points: int) -> Problem:
 
 def test_large_problems_start_at_the_optimum_of_pooled_points() -> None:
     start = np.array([0.0, 1e-6])
-    small = line(16_384)
+    small = line(4_096)
     assert _warm_start(small, start) is start
-    large = line(16_385)
+    large = line(4_097)
     found = _warm_start(large, start)
     np.testing.assert_allclose(found, [-1, 2], atol=1e-3)
     assert not np.allclose(found, [-1, 2], atol=1e-12, rtol=0)

@@ -26,7 +26,7 @@ _ROUNDING_RESIDUAL = 1e-11
 _REQUIRED_RESIDUAL = 1e-8
 _MAX_STEPS = 200
 # Smaller problems than this many points are solved faster than they are pooled.
-_WARM_START_FROM = 16_384
+_WARM_START_FROM = 4096
 _WARM_START_STEPS = 30
 # Neighbouring points pooled into one for the warm start.
 _POOLED_RUN = 32
@@ -68,8 +68,9 @@ class Problem:
     def hessian(self, point: Point) -> Floats:
         """The matrix of second derivatives of the mean loss."""
         p = point.probabilities
-        weights = self.total * p * (1 - p) / self.total.sum()
-        return (self.design * weights) @ self.design.T
+        weights = self.total * p * (1 - p)
+        matrix: Floats = (self.design * weights) @ self.design.T
+        return matrix / self.total.sum()
 
     def pooled(self) -> Problem:
         """A smaller approximate problem: runs of neighbouring points pooled at their mean."""
