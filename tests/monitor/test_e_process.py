@@ -20,6 +20,23 @@ def level_alarms(years: np.ndarray, series: Series, error: float = LEAST_ERROR) 
     return np.array(logs) >= LOG_THRESHOLD
 
 
+def log_start(series: Series, sums: np.ndarray, noise: np.ndarray, error: float) -> float:
+    """The evidence that a map is off, by its definition; of several `sums`, by the mean logs."""
+    gaps = np.abs(series.ages[:, None] - series.ages)
+
+    def density(offset: float) -> float:
+        total = 0.0
+        for day, day_weight in ((0, 0.25), (0.07, 0.3), (0.15, 0.35), (0.4, 0.1)):
+            for weekday, weekday_weight in ((0, 0.7), (0.2, 0.3)):
+                spread = day**2 * 0.8**gaps + weekday**2 * (gaps % 7 == 0) + offset**2
+                shared = spread * np.outer(series.information, series.information)
+                logs = multivariate_normal(cov=np.diag(noise) + shared).logpdf(sums)
+                total += day_weight * weekday_weight * np.exp(np.mean(logs))
+        return total
+
+    return float(np.log(density(1.0) / density(error) / 4))
+
+
 def test_the_null_is_the_normal_distribution_of_its_definition() -> None:
     """The evidence for a map that is off is a ratio of two mixtures, here one day at a time."""
     rng = np.random.default_rng(1)
@@ -29,20 +46,19 @@ def test_the_null_is_the_normal_distribution_of_its_definition() -> None:
     sums = rng.normal(size=n_days) * np.sqrt(noise)
     ages = np.array([0, 1, 2, 3, 5, 7, 8, 14, 15])
     series = Series(sums, information, noise, ages, np.ones((2, n_days)), 0.0, LEVEL_SIZES)
-    gaps = np.abs(ages[:, None] - ages)
-
-    def density(offset: float) -> float:
-        total = 0.0
-        for day, day_weight in ((0, 0.25), (0.07, 0.3), (0.15, 0.35), (0.4, 0.1)):
-            for weekday, weekday_weight in ((0, 0.7), (0.2, 0.3)):
-                spread = day**2 * 0.8**gaps + weekday**2 * (gaps % 7 == 0) + offset**2
-                covariance = np.diag(noise) + spread * np.outer(information, information)
-                weight = day_weight * weekday_weight
-                total += weight * multivariate_normal(cov=covariance).pdf(sums)
-        return total
-
     found = Unchanged(series, 0.1).log_start()[-1]
-    assert found == pytest.approx(np.log(density(1.0) / density(0.1) / 4))
+    assert found == pytest.approx(log_start(series, sums, noise, 0.1))
+
+
+def test_many_labels_have_the_log_likelihood_expected_of_a_choice_of_400() -> None:
+    rng = np.random.default_rng(3)
+    series = simulate(rng, 1, 3, labels=5_000).series[0]._replace(ages=np.array([0, 2, 7]))
+    sums = np.array([1.0, -2.0, 3.0]) * np.sqrt(series.noise)
+    counted = series.information**2 / 85
+    # A choice of labels adds noise, here drawn 20,000 times.
+    drawn = sums + np.sqrt(counted - series.noise) * rng.normal(size=(20_000, 3))
+    found = Unchanged(series, 0.1).log_start(sums)[-1]
+    assert found == pytest.approx(log_start(series, drawn, counted, 0.1), abs=0.01)
 
 
 def test_the_evidence_of_a_change_has_the_expectation_of_its_share_without_one() -> None:
@@ -79,11 +95,12 @@ def test_an_error_of_the_map_is_no_change(labels: int, error: float) -> None:
     assert sum(starts) <= 1
 
 
+@pytest.mark.parametrize("labels", [400, 5_000])
 @pytest.mark.parametrize("persistence", [1, 7], ids=["days", "weeks"])
-def test_days_and_weeks_that_differ_are_no_change(persistence: int) -> None:
+def test_days_and_weeks_that_differ_are_no_change(persistence: int, labels: int) -> None:
     rng = np.random.default_rng(1)
-    effects = np.repeat(0.06 * rng.normal(size=(YEARS, 364 // persistence)), persistence, axis=1)
-    years = simulate(rng, YEARS, labels=400, effects=effects)
+    effects = np.repeat(0.07 * rng.normal(size=(YEARS, 364 // persistence)), persistence, axis=1)
+    years = simulate(rng, YEARS, labels=labels, effects=effects)
     assert level_alarms(years.level, years.series[0]).any(axis=1).sum() <= 1
 
 

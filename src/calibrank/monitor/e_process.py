@@ -18,9 +18,12 @@ have most false alarms, as it takes months to learn that they do.
 
 E has an expectation of 1 over years of the second average, so by Ville's inequality a year exceeds
 20 with a probability of 5% at most. It is far less, because E leaps past 20. So E is multiplied
-by a share that was chosen by simulation: about 5% of years at most have an alarm, for 10 to 400
-labels per day. More labels on a day count as 400: with 5,000, weeks of new items still have more
+by a share that was chosen by simulation: about 5% of years at most have an alarm
 (`python -m benchmarks.monitor_claims`).
+
+What items of a week share does not average out over many labels, and effects of days are not quite
+normal. So a day counts as at most 400 labels: log likelihoods are the ones expected of a random
+choice of 400. Nothing is drawn, as this expectation has a formula.
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ _WEEKDAY_EFFECTS = ((0.0, 0.7), (0.2, 0.3))
 # Correlation of the effects of consecutive days: a week of new items is between 1 and 7 days.
 _PERSISTENCE = 0.8
 
-# Of a day: more labels say little more, as weeks share effects of that size (400 labels of 31%).
+# Of a day: 400 labels of a rate of 31%.
 _MOST_INFORMATION = 85.0
 
 # The probability that a map is off by more than its standard error explains.
@@ -262,19 +265,23 @@ class Unchanged:
         changed = np.zeros((len(known), len(series.ages)))
         for row, day in enumerate(known):
             changed[row, day:] = WIDE * series.information[day:]
-        changes = changed.T @ changed
+        counted = _counted_noise(series)
+        always = changed.T @ changed + np.diag(counted)
         self._components = []
         for of_days, of_weekdays, of_map in product(_DAY_EFFECTS, _WEEKDAY_EFFECTS, offsets):
             spreads = (of_days[0], of_weekdays[0], of_map[0])
-            root = np.linalg.cholesky(_covariance(series, *spreads) + changes)
+            root = np.linalg.cholesky(_covariance(series, *spreads) + always)
             whiten, _ = dtrtri(root, lower=1)
+            # What squares of fewer labels are larger by, on average. Without it, days of many
+            # labels vary so little that they seem to have no effects, and weeks to be changes.
+            excess = whiten**2 @ (counted - series.noise)
             # A change on day k adds the information of all days from k on.
             steps = np.cumsum((whiten * series.information)[:, ::-1], axis=1)[:, ::-1]
             component = _Component(
                 whiten=whiten,
                 steps=steps,
                 information=self._windows(np.cumsum(steps**2, axis=0)),
-                log_scale=np.cumsum(np.log(np.diag(root))),
+                log_scale=np.cumsum(np.log(np.diag(root)) + excess / 2),
                 log_weight=float(np.log(of_days[1] * of_weekdays[1] * of_map[1])),
                 log_odds=float(np.log(of_days[2] / of_days[1])),
                 is_wide=of_map[0] == WIDE,
@@ -354,9 +361,16 @@ def _log_sum(logs: Floats) -> Floats:
 
 
 def _covariance(series: Series, day: float, weekday: float, offset: float) -> Floats:
+    """Of what all labels of a day share."""
     gaps = np.abs(series.ages[:, None] - series.ages)
     effects = day**2 * _PERSISTENCE**gaps + weekday**2 * (gaps % 7 == 0)
     spread = series.sizes.effects**2 * effects + offset**2
     covariance: Floats = spread * np.outer(series.information, series.information)
+    return covariance
+
+
+def _counted_noise(series: Series) -> Floats:
+    """The variance of the noise with at most as many labels as count."""
     least = (series.sizes.effects * series.information) ** 2 / _MOST_INFORMATION
-    return covariance + np.diag(np.maximum(series.noise, least))
+    counted: Floats = np.maximum(series.noise, least)
+    return counted
