@@ -49,6 +49,20 @@ def duckdb(fitted: cr.CalibrationMap, kinds: Kinds, rows: Rows) -> np.ndarray:
         return numbers([row[0] for row in connection.execute(query).fetchall()])
 
 
+def trino(fitted: cr.CalibrationMap, kinds: Kinds, rows: Rows) -> np.ndarray:
+    """SQL of Trino, which does not run here: sqlglot reads it, and DuckDB runs its translation."""
+    expression = to_sql(fitted, "trino")
+    sqlglot = pytest.importorskip("sqlglot")
+    with pytest.importorskip("duckdb").connect() as connection:
+        connection.register("t", table(kinds, rows))
+        (query,) = sqlglot.transpile(
+            f"SELECT {expression} FROM t ORDER BY row",  # noqa: S608  (our own)
+            read="trino",
+            write="duckdb",
+        )
+        return numbers([row[0] for row in connection.execute(query).fetchall()])
+
+
 def sqlite(fitted: cr.CalibrationMap, kinds: Kinds, rows: Rows) -> np.ndarray:
     """SQL of SQLite, whose values have types of their own."""
     types = {"double": "REAL", "integer": "INTEGER", "text": "TEXT", "decimal": "REAL"}
@@ -143,6 +157,7 @@ def duckdb_lazy(fitted: cr.CalibrationMap, kinds: Kinds, rows: Rows) -> np.ndarr
 
 SQL_AND_FRAMES: tuple[TableEngine, ...] = (
     duckdb,
+    trino,
     sqlite,
     clickhouse,
     spark_sql,
