@@ -49,6 +49,21 @@ def duckdb(fitted: cr.CalibrationMap, kinds: Kinds, rows: Rows) -> np.ndarray:
         return numbers([row[0] for row in connection.execute(query).fetchall()])
 
 
+def translated(dialect: str) -> TableEngine:
+    """SQL of an engine that does not run here: sqlglot reads it, and DuckDB runs what it writes."""
+
+    def run(fitted: cr.CalibrationMap, kinds: Kinds, rows: Rows) -> np.ndarray:
+        sqlglot = pytest.importorskip("sqlglot")
+        query = f"SELECT {to_sql(fitted, dialect)} FROM t ORDER BY row"  # noqa: S608  (our own)
+        with pytest.importorskip("duckdb").connect() as connection:
+            connection.register("t", table(kinds, rows))
+            (duck,) = sqlglot.transpile(query, read=dialect, write="duckdb")
+            return numbers([row[0] for row in connection.execute(duck).fetchall()])
+
+    run.__name__ = dialect
+    return run
+
+
 def sqlite(fitted: cr.CalibrationMap, kinds: Kinds, rows: Rows) -> np.ndarray:
     """SQL of SQLite, whose values have types of their own."""
     types = {"double": "REAL", "integer": "INTEGER", "text": "TEXT", "decimal": "REAL"}
@@ -143,6 +158,7 @@ def duckdb_lazy(fitted: cr.CalibrationMap, kinds: Kinds, rows: Rows) -> np.ndarr
 
 SQL_AND_FRAMES: tuple[TableEngine, ...] = (
     duckdb,
+    translated("trino"),
     sqlite,
     clickhouse,
     spark_sql,
@@ -151,3 +167,5 @@ SQL_AND_FRAMES: tuple[TableEngine, ...] = (
     duckdb_lazy,
 )
 """Those that need no server."""
+WITHOUT_DECIMALS: tuple[TableEngine, ...] = (translated("bigquery"), translated("snowflake"))
+"""Those whose SQL cannot tell decimals from texts, as the documentation says."""

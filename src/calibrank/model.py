@@ -112,7 +112,7 @@ class Model:
         if self.group is not None:
             groups = column_of("columns", self.group.column, columns)
             fit = GroupFit(self.curve.candidates_by_group, self.group.folds)
-            return self.recorded(fit.fit(scores, labels, np.asarray(groups)))
+            return self.recorded(fit.fit(scores, labels, groups))
         level = self.level_alone
         if level is not None:
             return self._fit_level(level, scores, labels, columns)

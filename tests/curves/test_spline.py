@@ -178,3 +178,17 @@ def test_the_marginal_likelihood_has_the_volumes_of_prior_and_posterior(penalty:
     expected = volumes - scaled.loss(optimum.unknowns) / 2
     found = _log_marginal_likelihood(frame, scaled, optimum, penalty / 2, 2.0)
     assert found == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("outlier", [-1e15, 1e15, -1e6])
+@pytest.mark.parametrize("label", [0, 1])
+def test_beside_an_outlier_the_curve_is_that_of_the_others(outlier: float, label: int) -> None:
+    """At the ends, too: a line from the outlier to the next knot is constant over those there."""
+    rng = np.random.default_rng(4)
+    scores = rng.normal(size=50_000)
+    labels = (rng.random(50_000) < 1 / (1 + np.exp(-scores))).astype(float)
+    alone = cr.Spline().fit(scores, labels)
+    beside = cr.Spline().fit(np.append(scores, outlier), np.append(labels, label))
+    ends = np.linspace(*np.quantile(scores, [1e-4, 1 - 1e-4]), 41)
+    # One contrary label beyond all others may count for as much; log odds were off by 1.6.
+    assert np.abs(beside.log_odds(ends) - alone.log_odds(ends)).max() < 0.5

@@ -7,10 +7,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import calibrank as cr
+from calibrank._internal.segment_keys import encode
 from calibrank.export import to_json
+from calibrank.maps import LevelTerm
 from tests.docs.building import DOCS
 from tests.maps.samples import gaussian_map, level_term, map_of, position_term, smooth_term
 
@@ -85,6 +88,65 @@ def test_the_reader_writes_levels_as_python_does(tmp_path: Path) -> None:
     path = tmp_path / "vectors.json"
     path.write_text(json.dumps([document]), encoding="utf-8")
     require_agreement([document], path)
+
+
+# A value of a level in JavaScript, and one in Python that has its probability; None has none.
+KEYS: dict[str, Any] = {
+    "'true'": "true",
+    "true": True,
+    "false": False,
+    "1": 1,
+    "3.0": 3.0,
+    "-0": 0,
+    "'NaN'": "NaN",
+    "'(missing)'": "(missing)",
+    "'null'": "null",
+    "''": "",
+    "'__proto__'": "__proto__",
+    "'constructor'": "constructor",
+    "'e\\u0301'": "e\u0301",
+    "'\\u00e9'": "\u00e9",
+    "'never seen'": "never seen",
+    **dict.fromkeys(["NaN", "Infinity", "0.5", "1e21", "2 ** 53", "null", "undefined"]),
+    **dict.fromkeys(["new Date(0)", "{}", "[]", "['1']", "[1]", "new String('1')", "3n"]),
+    **dict.fromkeys(["() => 1", "Symbol('1')", "new Number(1)", "new Boolean(true)"]),
+}
+KEYS_SCRIPT = """
+import { readFileSync } from "node:fs";
+import { pathToFileURL } from "node:url";
+const { reader } = await import(pathToFileURL(process.argv[1]));
+const probability = reader(JSON.parse(readFileSync(process.argv[2], "utf8")));
+const absent = [{}, JSON.parse('{"constructor": "1"}')];
+const rows = [VALUES].map((value) => Object.fromEntries([["__proto__", value]]));
+console.log(JSON.stringify([...rows, ...absent].map((row) => probability(0.5, row))));
+"""
+
+
+def test_values_of_every_type_of_javascript_are_the_levels_of_python(tmp_path: Path) -> None:
+    known = [value for value in KEYS.values() if value not in (None, "never seen")]
+    keys = tuple([(key,) for key in encode("__proto__", known).values])
+    count = len(keys)
+    intercepts = tuple(np.linspace(-2, 2, count).tolist())
+    # Of a column whose name every object has.
+    term = LevelTerm(
+        ("__proto__",), keys, intercepts, (1.0,) * count, (0.1,) * count, (9,) * count, (0.5,), 5.0
+    )
+    fitted = map_of(gaussian_map().curve, term)
+    fitted.save(tmp_path / "map.json")
+    script = KEYS_SCRIPT.replace("VALUES", ", ".join(KEYS))
+    command = [node(), "--input-type=module", "-e", script, str(DOCS / "map-reader.mjs")]
+    done = subprocess.run(
+        [*command, str(tmp_path / "map.json")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found[-2:] == [None, None]
+    for (name, value), probability in zip(KEYS.items(), found[:-2], strict=True):
+        if value is None:
+            assert probability is None, name
+        else:
+            expected = fitted.predict(0.5, {"__proto__": value})
+            assert probability == pytest.approx(expected, rel=1e-9), name
 
 
 def test_the_reader_is_short() -> None:

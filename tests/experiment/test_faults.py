@@ -1,6 +1,8 @@
 """Killed workers, damaged files and specs of the wrong type."""
 
+import errno
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from calibrank.errors import DataError
 from calibrank.experiment import runner
 from calibrank.experiment.spec import Spec
+from calibrank.models import Training
 
 SPEC = """
 title = "t"
@@ -69,6 +72,27 @@ def test_only_the_cell_that_kills_its_worker_fails(
     assert sorted(outcomes) == cells
     assert [cell for cell in cells if outcomes[cell] is not None] == ["c", "e"]
     assert Pool.started["c"] == 2
+
+
+def test_a_full_disk_is_no_fault_of_a_cell(tmp_path: Path, monkeypatch: Any) -> None:
+    """The run ends at once with the error, and the remaining cells do not start."""
+
+    def full(_grid: Any, cell: Any, *_: Any) -> Iterator[Any]:
+        try:
+            yield cell, OSError(errno.ENOSPC, "No space left on device")
+        finally:
+            ended.append(cell)
+
+    ended: list[Any] = []
+    monkeypatch.setattr(runner, "_in_pool", lambda grid, cells, _: full(grid, cells[0]))
+    monkeypatch.setattr(runner, "require_torch", lambda: None)
+    (tmp_path / "s.toml").write_text(SPEC)
+    spec = Spec.load(tmp_path / "s.toml")
+    grid = runner.Grid("synthetic", None, (spec,), 1, Training(epochs=1), tmp_path / "out")
+    with pytest.raises(OSError, match="No space left"):
+        runner.run_grid(grid, 1, lambda *_: None)
+    assert len(ended) == 1
+    assert not (tmp_path / "out").exists()
 
 
 def test_damaged_files_of_a_cell_are_recognized(tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ def changed(path: Sequence[str | int], value: Any) -> str:
         ((*BAND_PATH, "exposure_factor"), None, "exposure_factor must be a finite number"),
         (("record", "rows"), None, "rows must be a whole number"),
         (("record", "iterations"), None, "iterations must be a whole number"),
+        (("record", "base_rate"), -1, r"base_rate must lie in \(0, 1\), got -1"),
+        (("record", "top_rate"), 1, r"top_rate must lie in \(0, 1\), got 1"),
         (("terms", 0, "typical"), None, "typical must be a finite number"),
         (("terms", 0, "errors"), 1e300, "the numbers of a level must lie within"),
         (("terms", 0, "spreads"), 1e300, "the numbers of a level must lie within"),

@@ -277,3 +277,19 @@ def test_scores_of_other_types_are_summed_as_doubles(dtype: type) -> None:
     sums.add(np.arange(4).astype(dtype), naive([0, 1, 0, 1]), [encode("g", ["a", "b", "a", "b"])])
     assert sums.by_bin[:, 0].tolist() == [[0, 0], [1, 1], [0, 2]]
     assert sums.by_bin[:, 1].tolist() == [[1, 1], [1, 1], [1, 3]]
+
+
+def test_the_builtin_sum_adds_sums(world: tuple[np.ndarray, ...]) -> None:
+    edges = np.array([0.0, 1.0])
+    first, second = np.arange(0, 500), np.arange(500, 900)
+    parts = [added(world, rows, edges=edges) for rows in (first, second)]
+    total = sum(parts)
+    assert isinstance(total, SegmentSums)
+    np.testing.assert_allclose(
+        total.by_bin.sum((0, 1)), added(world, first, second, edges=edges).by_bin.sum((0, 1))
+    )
+    alone = sum(parts[:1])
+    alone.merge(parts[1])
+    assert parts[0].by_bin.sum() < alone.by_bin.sum()
+    with pytest.raises(TypeError):
+        1 + parts[0]

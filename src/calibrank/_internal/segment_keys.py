@@ -76,8 +76,13 @@ def encode(name: str, column: Any) -> Encoded:
             found = [numbers.setdefault(value, len(numbers)) for value in values]
     except TypeError:
         raise _not_a_segment(name, "values such as lists") from None
-    texts_or_none = [_text(name, value) for value in numbers]
-    return Encoded(np.array(found, dtype=np.intp), texts_or_none)
+    # 3 and "3" are one level: pandas reads both from one file.
+    places: dict[str | None, int] = {}
+    place_of = [places.setdefault(_text(name, value), len(places)) for value in numbers]
+    codes = np.array(found, dtype=np.intp)
+    if len(places) < len(place_of):
+        codes = np.array(place_of, dtype=np.intp)[codes]
+    return Encoded(codes, list(places))
 
 
 def _boolean_as_text(value: Any) -> Any:

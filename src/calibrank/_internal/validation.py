@@ -180,8 +180,9 @@ def _id_array(name: str, values: IdsLike) -> npt.NDArray[Any]:
         raise DataError(
             name, "be one id per row", "lists of different lengths", "Pass a list of ids."
         ) from None
-    # A list of integers of which some fit only int64 and others only uint64 becomes floats.
-    if array.dtype.kind == "f" and not hasattr(values, "dtype"):
+    # A list of integers of which some fit only int64 and others only uint64 becomes floats; one of
+    # texts and NaN becomes texts.
+    if array.dtype.kind in "fUS" and isinstance(values, list | tuple):
         array = np.asarray(values, dtype=object)
     return array
 

@@ -2,10 +2,12 @@
 
 import warnings
 from collections.abc import Iterator
+from io import BytesIO
 from typing import NamedTuple
 
 from rich.text import Text
 
+from calibrank._internal.atomic import write_all_atomic
 from calibrank.cli import console
 from calibrank.cli.parse import Given
 from calibrank.curves import Calibrator, Gaussian
@@ -65,17 +67,18 @@ def demo(given: Given) -> None:
         f"base rate unknown: mean predicted over mean observed is {ratio:.2f}.\n"
         "Labels of a few hundred randomly shown pairs would determine it.\n"
     )
-    given.out.mkdir(parents=True, exist_ok=True)
     panels: dict[str, dict[str, ReliabilityCurve]] = {}
     for each in runs:
         if each.labels in _CURVES:
             panels.setdefault(each.method, {})[_CURVES[each.labels]] = each.curve
     title = "Is 30% really 30%? Predicted probability against the rate liked, diagonal: calibrated"
     with console.screen.status("Drawing the figure ..."):
-        reliability_grid(panels, title).savefig(given.out / "reliability.png", dpi=150)
-    found[_WEIGHTED].fitted.save(given.out / "map.json")
-    console.say_saved(given.out / "reliability.png", "Figure:")
-    console.say_saved(given.out / "map.json", "Map:")
+        figure = BytesIO()
+        reliability_grid(panels, title).savefig(figure, dpi=150, format="png")
+    picture, saved = given.out / "reliability.png", given.out / "map.json"
+    write_all_atomic({picture: figure.getvalue(), saved: found[_WEIGHTED].fitted.to_json()})
+    console.say_saved(picture, "Figure:")
+    console.say_saved(saved, "Map:")
 
 
 def _settings(world: World) -> Iterator[tuple[Calibrator, str, Evidence]]:

@@ -31,7 +31,7 @@ _CLEARLY = 2.0
 
 # Where 98% of the distinct scores span less of the range, the others may be outliers. They decide
 # on a map if without them probabilities move by this share of the variance of the labels.
-_INNER_RANGE = 0.02
+INNER_RANGE = 0.02
 _OUTLIERS_MOVE = 0.1
 
 
@@ -154,7 +154,7 @@ class Calibrator(ABC):
     def _warn_of_outliers(self, fitted: CalibrationMap, summary: Summary) -> None:
         """Warn where a few scores are so far from all others that they decide on the map."""
         inner = without_ends(summary, len(summary) // 100)
-        is_wide = inner.high - inner.low >= _INNER_RANGE * (summary.high - summary.low)
+        is_wide = inner.high - inner.low >= INNER_RANGE * (summary.high - summary.low)
         if is_wide or not self._is_moved(fitted, inner):
             return
         other = "" if self.name in ("Spline", "Isotonic") else ", or use Spline"

@@ -18,10 +18,10 @@ import numpy as np
 
 from calibrank._internal.arguments import whole
 from calibrank._internal.blas import one_blas_thread
-from calibrank._internal.validation import Floats, add_up, starts_of
+from calibrank._internal.validation import Floats, Indices, add_up, starts_of
 from calibrank.curves._logistic_fit import require_optimum
 from calibrank.curves._monotone import MonotoneProblem, Optimum, minimize
-from calibrank.curves.calibrator import Calibrator, Desiderata
+from calibrank.curves.calibrator import INNER_RANGE, Calibrator, Desiderata
 from calibrank.maps import Curve, PiecewiseCurve
 from calibrank.summary import Summary
 
@@ -129,8 +129,9 @@ class _Frame:
         ranks = fractions / summary.total.sum()
         levels = (np.arange(count) + 0.5) / count
         chosen = np.searchsorted(ranks, levels).clip(max=len(ranks) - 1)
+        inside = _without_outliers(summary.scores, *summary.scores[chosen[[0, -1]]].tolist())
         # The outermost scores are knots too, so that the curve is fitted over the whole range.
-        places = np.concatenate([[0], chosen, [len(ranks) - 1]])
+        places = np.concatenate([[0], inside[:1], chosen, inside[1:], [len(ranks) - 1]])
         places = places[starts_of(places)]
         quantile = NormalDist().inv_cdf
         normal = np.array([quantile(rank) for rank in ranks[places].tolist()])
@@ -157,6 +158,19 @@ class _Frame:
     def penalized(self, problem: MonotoneProblem, penalty: float) -> MonotoneProblem:
         """The problem with a roughness penalty of this weight."""
         return replace(problem, penalty_root=np.sqrt(penalty) * self.roughness)
+
+
+def _without_outliers(scores: Floats, low: float, high: float) -> Indices:
+    """The places of the outermost scores, or of those beside outliers.
+
+    A line from an outlier to the next knot would be constant over all other scores there.
+    """
+    width = high - low
+    if width >= INNER_RANGE * (scores[-1] - scores[0]):
+        return np.array([0, len(scores) - 1])
+    first = np.searchsorted(scores, low - width)
+    last = np.searchsorted(scores, high + width, side="right") - 1
+    return np.array([first, last])
 
 
 def _roughness(x: Floats) -> Floats:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from calibrank._internal.arguments import path_of, seeded, whole
+from calibrank._internal.atomic import write_all_atomic
 from calibrank._internal.logit import expit
 from calibrank.data.table import Dataset
 from calibrank.errors import DataError
@@ -83,7 +84,6 @@ def write_judged_example(folder: str | Path, seed: int | np.random.Generator = 0
     ['judge.qrels', 'people.qrels', 'run.trec']
     """
     target = path_of("folder", folder)
-    target.mkdir(parents=True, exist_ok=True)
     rng = seeded(seed, _JUDGED_STREAM)
     run: list[str] = []
     judge: list[str] = []
@@ -104,5 +104,5 @@ def write_judged_example(folder: str | Path, seed: int | np.random.Generator = 0
             for lines, is_relevant in ((judge, called[place]), (people, truth[place])):
                 grade = int(rng.integers(0, 2)) + 2 * int(is_relevant)
                 lines.append(f"{pair[0]} 0 {pair[1]} {grade}\n")
-    for name, lines in (("run.trec", run), ("judge.qrels", judge), ("people.qrels", people)):
-        (target / name).write_text("".join(lines), encoding="utf-8")
+    files = {"run.trec": run, "judge.qrels": judge, "people.qrels": people}
+    write_all_atomic({target / name: "".join(lines) for name, lines in files.items()})

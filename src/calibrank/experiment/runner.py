@@ -113,6 +113,8 @@ def run_grid(grid: Grid, jobs: int, progress: Progress) -> dict[Cell, str]:
         require_torch()
     failed: dict[Cell, str] = {}
     for cell, error in _outcomes(grid, missing, jobs):
+        if isinstance(error, OSError):
+            raise error  # of the disk, not of the cell: the others would fail, too
         progress(cell, error)
         if error is None:
             grid.failure_file(cell).unlink(missing_ok=True)
@@ -180,8 +182,12 @@ def _in_pool(grid: Grid, cells: Sequence[Cell], jobs: int) -> Iterator[Outcome]:
                 running[pool.submit(_run_and_save, grid, cell)] = cell
             except BrokenExecutor as error:
                 yield cell, error
-        for future in as_completed(running):
-            yield running[future], future.exception()
+        try:
+            for future in as_completed(running):
+                yield running[future], future.exception()
+        finally:
+            for future in running:
+                future.cancel()
 
 
 def _run_and_save(grid: Grid, cell: Cell) -> None:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from calibrank._internal.atomic import write_atomic
+from calibrank._internal.atomic import write_all_atomic
 from calibrank.experiment.figures import save_figures
 from calibrank.experiment.published import (
     DATASET_TITLES,
@@ -58,9 +58,9 @@ def write_outputs(
     present = list(dict.fromkeys(rows["dataset"].to_pylist()))
     known = [name for name in DATASET_TITLES if name in present]
     compared: list[Comparison] = []
+    pages: dict[Path, str | bytes] = {}
     for dataset in dict.fromkeys([*known, *present]):
-        page = dataset_page(dataset, specs, rows, published)
-        write_atomic(out / dataset / "tables.md", page)
+        pages[out / dataset / "tables.md"] = dataset_page(dataset, specs, rows, published)
         for spec in specs:
             protocol = Protocol.of(rows, spec, dataset, spec.splits[0])
             if protocol.models:
@@ -75,7 +75,7 @@ def write_outputs(
     if compared:
         parts += [agreement_line(compared) + "\n", agreement_table(compared)]
         parts += ["## What is outside\n", outside_table(compared, published)]
-    write_atomic(out / "summary.md", "\n".join(parts))
+    write_all_atomic({**pages, out / "summary.md": "\n".join(parts)})
     return compared
 
 

@@ -224,6 +224,8 @@ class FitRecord:
         kept, error = self.negatives_kept or 1, self.pooling_error or 0
         require(0 < kept <= 1, "negatives_kept", "lie in (0, 1]", kept)
         require(0 <= error <= 1, "pooling_error", "lie in [0, 1]", error)
+        for name, rate in (("base_rate", self.base_rate), ("top_rate", self.top_rate)):
+            require(rate is None or 0 < rate < 1, name, "lie in (0, 1)", rate)
         for ends in (self.base_rate_range, self.anchoring and self.anchoring.rate_range):
             if ends is not None:
                 require_rate_range(ends)

@@ -185,6 +185,12 @@ class SegmentSums:
         result.merge(other)
         return result
 
+    def __radd__(self, other: object) -> SegmentSums:
+        # The built-in `sum` starts from the number 0. A copy: rows may be added to the result.
+        if isinstance(other, int) and other == 0:
+            return self + SegmentSums(self.edges)
+        return NotImplemented
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the sums to a file, atomically, for `SegmentSums.load`."""
         _file.save(path, self.kind, self.to_arrays())

@@ -52,7 +52,7 @@ def to_sql(fitted: CalibrationMap, dialect: str, score: str = "score") -> str:
     quoted. Terms read their columns under the names they had in the fit, with the same rule: the
     result is NULL where one of them is NULL or no valid number. A level is the text of its column,
     as in the fit: 1.0 is 1, and a boolean true or false. Where an engine cannot tell (booleans in
-    SQLite; decimals in BigQuery, Snowflake and Trino), write the column as such text yourself.
+    SQLite; decimals in BigQuery and Snowflake), write the column as such text yourself.
 
     >>> from calibrank import MinMax
     >>> to_sql(MinMax().fit([1.0, 2.0, 5.0], [0, 0, 1]), "sqlite", score="s")

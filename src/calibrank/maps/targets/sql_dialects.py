@@ -198,6 +198,21 @@ DIALECTS: dict[str, Dialect] = {
         name_escapes=(("\\", "\\\\"), ('"', '\\"')),
         atanh="atanh",  # in lower case alone, unlike the other functions
     ),
-    "trino": Dialect('"', "CAST({} AS DOUBLE)", _with_exponent, atanh=None),
+    "trino": Dialect(
+        '"',
+        "CAST({} AS DOUBLE)",
+        _with_exponent,
+        as_text=(
+            "CASE WHEN regexp_like(typeof({}), '(?i)^(real|double|decimal)') THEN "
+            + _whole(
+                "TRY_CAST(CAST({} AS VARCHAR) AS DOUBLE)",
+                "TRY_CAST(TRY_CAST(CAST({} AS VARCHAR) AS DOUBLE) AS BIGINT)",
+                "CAST({} AS VARCHAR)",
+            )
+            + " WHEN NOT regexp_like(typeof({}), '(?i)^(date|time|interval)') "
+            "THEN CAST({} AS VARCHAR) END"
+        ),
+        atanh=None,
+    ),
 }
 """The engines `to_sql` writes for, by name."""
