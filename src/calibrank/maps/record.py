@@ -45,11 +45,11 @@ class Anchoring:
     slope: float
     curvature: float
     rate: float | None = None
-    """Mean probability over the population; None for maps that older versions saved."""
+    """Mean probability over all pairs; None for maps that older versions saved."""
     rate_range: tuple[float, float] | None = None
     """Its 95% interval."""
     start_rate: float | None = None
-    """Mean probability over the population before anchoring."""
+    """Mean probability of the map before anchoring, over the pairs of its fit."""
     term_factor: float | None = None
     """How much of the terms of the start was kept; None if it had none."""
     digest: str | None = None
