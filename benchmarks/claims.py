@@ -64,7 +64,7 @@ def intervals() -> None:
                 held = []
                 for _ in range(TABLES):
                     fitted = calibrator.fit(*draw_rows(rng, truth, rows))
-                    held.append(holds(fitted.interval(AT), expit(truth(AT))))
+                    held.append(holds(fitted.sampling_interval(AT), expit(truth(AT))))
                 claim = f"{calibrator.name}, truth {name}, {rows:,} labels: in the 95% interval"
                 line(claim, float(np.mean(held)), "0.88 to 0.995")
 
@@ -84,7 +84,9 @@ def segments() -> None:
         every = np.repeat(np.arange(40), len(AT))
         asked = np.tile(AT, 40)
         truth = expit(-1 + shift[every] + 1.2 * slope[every] * asked)
-        held = holds(fitted.interval(asked, {"g": every.astype(str)}), truth).reshape(40, -1)
+        held = holds(fitted.sampling_interval(asked, {"g": every.astype(str)}), truth).reshape(
+            40, -1
+        )
         known.append(held[:30].mean(axis=0))
         unknown.append(held[30:].mean(axis=0))
     for name, found in (("known", known), ("unknown", unknown)):
@@ -157,7 +159,7 @@ def propensities() -> None:
             labels = liked * (rng.random(len(exposure)) < exposure)
             fitted = cr.Platt().fit(scores, cr.ips(labels, made(labels)))
             rates.append(fitted.predict(scores).mean())
-            held.append(holds(fitted.interval(AT), expit(AT - 2)))
+            held.append(holds(fitted.sampling_interval(AT), expit(AT - 2)))
         line(f"propensities {name}: base rate", float(np.mean(rates)), "truth 0.155")
         allowed = "0.9 to 0.995" if name == "true" else "none: the output says so"
         line(f"propensities {name}: in the 95% interval", float(np.mean(held)), allowed)

@@ -234,8 +234,9 @@ def test_the_caveat_comes_first(call: Call, folder: Path, tmp_path: Path) -> Non
     ends = [float(each.rstrip("%")) / 100 for each in middle.split()[-3::2]]
     assert ends == pytest.approx([low, high], abs=0.01)
     _, text, _ = call(*fit, "--log", "impressions")
-    assert text.startswith("Probabilities that a pair is liked.\nBase-rate source: assumed. The")
-    assert "95% interval" in text
+    level = "at the level of the labels"
+    assert text.startswith(f"Probabilities that a pair is liked, {level} (untested).\nBase")
+    assert f"95% interval, {level}" in text
 
 
 @pytest.mark.parametrize("method", ["auto", "isotonic", "histogram", "spline"])

@@ -133,7 +133,7 @@ def test_weighted_rows_are_effective_by_their_variance() -> None:
 @pytest.mark.filterwarnings("ignore::calibrank.errors.FlatMapWarning")
 def test_intervals_of_steps_are_jeffreys_intervals() -> None:
     fitted = cr.Histogram(bins=1).fit(np.arange(100.0), np.arange(100) < 30)
-    low, high = fitted.interval([5.0], level=0.9)
+    low, high = fitted.sampling_interval([5.0], level=0.9)
     np.testing.assert_allclose([low[0], high[0]], beta.ppf([0.05, 0.95], 30.5, 70.5))
 
 

@@ -111,8 +111,8 @@ def _warn_of_other_pairs(known: CalibrationMap, scores: Floats) -> None:
     if comparison.is_shifted:
         console.warn(
             "The labelled pairs have other scores than those of the fit (Kolmogorov-Smirnov "
-            f"distance {comparison.distance:.2f}). The rate below is that of pairs like the labelled "
-            "ones. For other pairs, name a table of them with --population."
+            f"distance {comparison.distance:.2f}). The rate below is that of pairs like the "
+            "labelled ones. For other pairs, name a table of them with --population."
         )
 
 
