@@ -117,6 +117,7 @@ def assumptions() -> None:
     """What breaks in silence: ranks of a personalised ranker, clips, estimated propensities."""
     personalised()
     propensities()
+    rates_of_all_pairs()
     wrong_range()
     bands()
 
@@ -200,6 +201,25 @@ def wrong_range() -> None:
             is_same = labels == 300 or name == "a vacuous range"
             allowed = "that of no range" if is_same else "-"
             line(claim, 1e4 * float(np.mean(excess)), allowed)
+
+
+def rates_of_all_pairs() -> None:
+    """The base rate after anchoring a log of impressions that a ranker chose by their scores."""
+    truth = FAMILIES["straight"]
+    everyone = float(expit(truth(draw_rows(np.random.default_rng(0), truth, 1_000_000)[0])).mean())
+    for strength in (0.0, 0.5, 2.0):
+        for size in (30, 300, 1_000):
+            rng = np.random.default_rng(4)
+            held = []
+            for _ in range(TABLES):
+                scores, labels = draw_rows(rng, truth, 10_000)
+                shown = rng.random(10_000) < expit(strength * scores)
+                fitted = cr.Platt().fit(scores[shown], cr.impressions(labels[shown]))
+                anchoring = cr.anchor(fitted, *draw_rows(rng, truth, size)).record.anchoring
+                low, high = anchoring.rate_range
+                held.append(low <= everyone <= high)
+            claim = f"high scores shown more (strength {strength:g}), {size:,} random labels"
+            line(f"{claim}: intervals that hold the base rate", float(np.mean(held)), "0.95")
 
 
 def bands() -> None:
