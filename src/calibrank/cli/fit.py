@@ -108,9 +108,10 @@ class Method:
         if self.selector is None:
             return self._named, self._named.fit_summary(aggregated.summary)
         calibrator, selection, reason = self.selector.choose(aggregated.folds)
+        fitted = with_selection(calibrator.fit_summary(aggregated.summary), selection)
         if reason is not None:
             console.say(reason)
-        return calibrator, with_selection(calibrator.fit_summary(aggregated.summary), selection)
+        return calibrator, fitted
 
 
 def require_loss(loss: float) -> None:

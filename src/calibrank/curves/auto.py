@@ -115,12 +115,13 @@ class Auto(Calibrator):
             if len(rows):
                 summaries.append(Summary.of(array[rows], evidence.rows(rows)))
         calibrator, selection, reason = self.choose(summaries)
-        if reason is not None:
-            warnings.warn(reason, SmallTableWarning, stacklevel=2)
         summary = reduce(add, summaries)
         if not summary.exact and calibrator.distinct_scores > CAPACITY:
             summary = Summary.of(array, evidence, distinct=calibrator.distinct_scores)
-        return with_selection(calibrator.fit_summary(summary), selection)
+        fitted = with_selection(calibrator.fit_summary(summary), selection)
+        if reason is not None:
+            warnings.warn(reason, SmallTableWarning, stacklevel=2)
+        return fitted
 
     def fit_rows(self, scores: Floats, evidence: Evidence) -> tuple[CalibrationMap, Summary]:
         """Choose a method and fit it on checked rows, and return their summary too."""
