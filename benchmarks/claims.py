@@ -64,7 +64,7 @@ def intervals() -> None:
                 held = []
                 for _ in range(TABLES):
                     fitted = calibrator.fit(*draw_rows(rng, truth, rows))
-                    held.append(holds(fitted.interval(AT), expit(truth(AT))))
+                    held.append(holds(fitted.sampling_interval(AT), expit(truth(AT))))
                 claim = f"{calibrator.name}, truth {name}, {rows:,} labels: in the 95% interval"
                 line(claim, float(np.mean(held)), "0.88 to 0.995")
 
@@ -84,7 +84,9 @@ def segments() -> None:
         every = np.repeat(np.arange(40), len(AT))
         asked = np.tile(AT, 40)
         truth = expit(-1 + shift[every] + 1.2 * slope[every] * asked)
-        held = holds(fitted.interval(asked, {"g": every.astype(str)}), truth).reshape(40, -1)
+        held = holds(fitted.sampling_interval(asked, {"g": every.astype(str)}), truth).reshape(
+            40, -1
+        )
         known.append(held[:30].mean(axis=0))
         unknown.append(held[30:].mean(axis=0))
     for name, found in (("known", known), ("unknown", unknown)):
@@ -115,6 +117,7 @@ def assumptions() -> None:
     """What breaks in silence: ranks of a personalised ranker, clips, estimated propensities."""
     personalised()
     propensities()
+    rates_of_all_pairs()
     wrong_range()
     bands()
 
@@ -157,7 +160,7 @@ def propensities() -> None:
             labels = liked * (rng.random(len(exposure)) < exposure)
             fitted = cr.Platt().fit(scores, cr.ips(labels, made(labels)))
             rates.append(fitted.predict(scores).mean())
-            held.append(holds(fitted.interval(AT), expit(AT - 2)))
+            held.append(holds(fitted.sampling_interval(AT), expit(AT - 2)))
         line(f"propensities {name}: base rate", float(np.mean(rates)), "truth 0.155")
         allowed = "0.9 to 0.995" if name == "true" else "none: the output says so"
         line(f"propensities {name}: in the 95% interval", float(np.mean(held)), allowed)
@@ -198,6 +201,25 @@ def wrong_range() -> None:
             is_same = labels == 300 or name == "a vacuous range"
             allowed = "that of no range" if is_same else "-"
             line(claim, 1e4 * float(np.mean(excess)), allowed)
+
+
+def rates_of_all_pairs() -> None:
+    """The base rate after anchoring a log of impressions that a ranker chose by their scores."""
+    truth = FAMILIES["straight"]
+    everyone = float(expit(truth(draw_rows(np.random.default_rng(0), truth, 1_000_000)[0])).mean())
+    for strength in (0.0, 0.5, 2.0):
+        for size in (30, 300, 1_000):
+            rng = np.random.default_rng(4)
+            held = []
+            for _ in range(TABLES):
+                scores, labels = draw_rows(rng, truth, 10_000)
+                shown = rng.random(10_000) < expit(strength * scores)
+                fitted = cr.Platt().fit(scores[shown], cr.impressions(labels[shown]))
+                anchoring = cr.anchor(fitted, *draw_rows(rng, truth, size)).record.anchoring
+                low, high = anchoring.rate_range
+                held.append(low <= everyone <= high)
+            claim = f"high scores shown more (strength {strength:g}), {size:,} random labels"
+            line(f"{claim}: intervals that hold the base rate", float(np.mean(held)), "0.95")
 
 
 def bands() -> None:

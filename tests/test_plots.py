@@ -19,7 +19,7 @@ def test_a_map_plots_its_probabilities_and_its_interval(scores):
     np.testing.assert_allclose(y, PLAIN.predict(x))
     assert (x[0], x[-1]) == (PLAIN.curve.span if scores is None else (-1.0, 2.0))
     band = axes.collections[0].get_paths()[0].vertices
-    interval = PLAIN.interval(x)
+    interval = PLAIN.sampling_interval(x)
     for end in (interval.low, interval.high):
         assert set(end.round(12)) <= set(band[:, 1].round(12))
 

@@ -109,6 +109,10 @@ class FlatMapWarning(CalibrankWarning):
     """The fitted map hardly rises, or a few outlying scores decide on it; see the message."""
 
 
+class SmallTableWarning(CalibrankWarning):
+    """A table was too small to choose a method on; the message says which one was fitted."""
+
+
 class AssumedRateWarning(CalibrankWarning):
     """Intervals of a map whose base rate is assumed leave out what matters most."""
 

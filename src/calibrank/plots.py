@@ -49,7 +49,8 @@ def plot_map(fitted: CalibrationMap, scores: Numbers | None = None) -> Figure:
     figure = fitted_functions(grid, {"probability": average.predict(grid)}, title)
     axes = figure.axes[0]
     style: dict[str, Any] = {"color": _COLOURS[0], "alpha": 0.15, "linewidth": 0}
-    axes.fill_between(grid, *average.sampling_interval(grid), **style, label="95% interval")
+    style["label"] = fitted.record.interval_name
+    axes.fill_between(grid, *average.sampling_interval(grid), **style)
     axes.legend(frameon=False)
     return figure
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import calibrank as cr
+from calibrank._internal.logit import expit
 from calibrank.anchoring import with_sampling_range
 from calibrank.anchoring._laplace import LogisticPosteriors
 from calibrank.anchoring._population import Population
@@ -430,3 +431,26 @@ def test_impressions_have_the_range_of_their_sampling_error():
     assert covered >= 88
     with pytest.raises(cr.DataError, match="evidence must be impressions to have a sampling error"):
         with_sampling_range(fitted, cr.Summary.of([0.0, 1.0], [0, 1]))
+
+
+def test_the_rate_is_that_of_all_pairs_where_a_ranker_chose_those_of_the_fit():
+    """High scores were shown more often: the mean over the log is not that over all pairs."""
+    rng = np.random.default_rng(6)
+    scores = rng.normal(size=40_000)
+    preferred = (rng.random(40_000) < expit(scores - 1.5)).astype(float)
+    shown = rng.random(40_000) < expit(3 * scores)
+    fitted = cr.Platt().fit(scores[shown], cr.impressions(preferred[shown]))
+    # Pairs were labelled with a probability that depends on the score, and is logged.
+    chances = 0.02 + 0.08 * expit(-scores)
+    labelled = rng.random(40_000) < chances
+    pairs = scores[labelled], preferred[labelled]
+    record = cr.anchor(fitted, *pairs, propensity=chances[labelled]).record
+    found = record.anchoring
+    low, high = found.rate_range
+    assert low < preferred.mean() < high < low + 0.07
+    assert found.start_rate == pytest.approx(preferred[shown].mean(), abs=0.01)
+    # What anchoring starts from next time is about pairs like those of the fit.
+    low, high = record.base_rate_range
+    assert low < preferred[shown].mean() < high
+    given = cr.anchor(fitted, *pairs, population=scores[shown]).record.anchoring
+    assert given.rate == pytest.approx(preferred[shown].mean(), abs=0.03)

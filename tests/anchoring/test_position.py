@@ -179,16 +179,16 @@ def test_intervals_follow_the_rank() -> None:
         5,
         propensity=chosen.propensity,
     )
-    ends = fitted.interval([-1e6, 1e6], {"rank": [1, 1]})
+    ends = fitted.sampling_interval([-1e6, 1e6], {"rank": [1, 1]})
     assert 0 <= min(ends.low) <= max(ends.high) <= 1
-    low, high = fitted.interval([2.0, 2.0], {"rank": [1, 6]})
+    low, high = fitted.sampling_interval([2.0, 2.0], {"rank": [1, 6]})
     term = top_of(fitted)
-    inside = map_of(term.curve).interval(2.0)
+    inside = map_of(term.curve).sampling_interval(2.0)
     shifted = expit(logit(np.array(inside)) + term.by_rank.values[0])
-    expected = tuple(shifted.tolist()), fitted.without_terms().interval(2.0)
+    expected = tuple(shifted.tolist()), fitted.without_terms().sampling_interval(2.0)
     assert (low[0], high[0]) == pytest.approx(tuple(expected[0]))
     assert (low[1], high[1]) == pytest.approx(tuple(expected[1]))
-    assert fitted.interval(2.0, {"rank": 1}) == pytest.approx(expected[0])
+    assert fitted.sampling_interval(2.0, {"rank": 1}) == pytest.approx(expected[0])
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """`calibrank fit`: the same maps as the library, from tables in any layout."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from scipy.special import expit
 
 import calibrank as cr
+from calibrank.cli import fit as fit_command
 from calibrank.cli.options import as_typed
 from calibrank.data.score_world import World
 from calibrank.propensity import Popularity
@@ -234,8 +237,9 @@ def test_the_caveat_comes_first(call: Call, folder: Path, tmp_path: Path) -> Non
     ends = [float(each.rstrip("%")) / 100 for each in middle.split()[-3::2]]
     assert ends == pytest.approx([low, high], abs=0.01)
     _, text, _ = call(*fit, "--log", "impressions")
-    assert text.startswith("Probabilities that a pair is liked.\nBase-rate source: assumed. The")
-    assert "95% interval" in text
+    level = "at the level of the labels"
+    assert text.startswith(f"Probabilities that a pair is liked, {level} (untested).\nBase")
+    assert f"95% interval, {level}" in text
 
 
 @pytest.mark.parametrize("method", ["auto", "isotonic", "histogram", "spline"])
@@ -267,9 +271,27 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(
     call: Call, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fit = ["fit", folder / "log.parquet", "--item", "item_id", "-o", tmp_path / "map.json"]
-    assert "Reading: " not in call(*fit)[2]
-    monkeypatch.setattr("calibrank.cli.console.SECONDS_PER_LINE", 0)
-    assert "Reading: 100%" in call(*fit)[2]
+    assert "so far" not in call(*fit)[2]
+
+    def slowly(function: Callable[..., Any], *, is_reading: bool) -> Callable[..., Any]:
+        def called(*arguments: Any) -> Any:
+            if is_reading:
+                table, progress = arguments[0], arguments[3]
+                progress(table.size // 2)
+            sleep(0.3)
+            return function(*arguments)
+
+        return called
+
+    monkeypatch.setattr("calibrank.cli.console.SECONDS_PER_LINE", 0.1)
+    for name, expected in [
+        ("aggregate", "fit: 0 seconds so far. Reading: 50%\n"),
+        ("attach_sensitivity", "fit: 0 seconds so far.\n"),
+    ]:
+        with monkeypatch.context() as patched:
+            slow = slowly(getattr(fit_command, name), is_reading=name == "aggregate")
+            patched.setattr(fit_command, name, slow)
+            assert expected in call(*fit)[2]
 
 
 def test_a_choice_between_columns_is_said(call: Call, tmp_path: Path) -> None:

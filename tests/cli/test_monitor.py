@@ -3,6 +3,7 @@
 import errno
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -121,6 +122,65 @@ def test_a_label_that_is_no_label_is_an_error_beside_missing_ones(
     code, _, error = call("monitor", tmp_path / "days", "--map", map_file, *add)
     assert code == 3
     assert "row 2: label must be 0 or 1, got 0.5" in error
+
+
+@pytest.mark.parametrize("rule", ["rating >= 4", "liked != 'no'"])
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_labels_are_declared_by_a_rule(
+    call: Call, tmp_path: Path, map_file: Path, rule: str, suffix: str
+) -> None:
+    content = write_day(tmp_path / "plain.parquet", cr.load(map_file), 0)
+    known = content["label"].to_pylist()[:300]
+    rating = [5 if label else 2 for label in known] + [None] * 100
+    liked = ["yes" if label else "no" for label in known] + [None] * 100
+    labels = pa.array([*known, *[None] * 100])
+    plain = content.set_column(2, "label", labels)
+    declared = content.drop_columns("label").append_column("rating", pa.array(rating))
+    declared = declared.append_column("liked", pa.array(liked))
+    write = pq.write_table if suffix == "parquet" else pc.write_csv
+    found = []
+    for name, table, label in [("plain", plain, "label"), ("declared", declared, rule)]:
+        path = tmp_path / f"{name}.{suffix}"
+        write(table, path)
+        add = ["--add", path, "--date", "2026-01-31", "--label", label, "--json"]
+        code, text, error = call("monitor", tmp_path / name, "--map", map_file, *add)
+        assert code == 0, error
+        found.append(json.loads(text)["days"])
+    assert found[0] == found[1]
+    assert found[0][0]["labels"] == 300
+    add[-2] = "rating / rating"
+    code, _, error = call("monitor", tmp_path / "days", "--map", map_file, *add)
+    assert code == 2
+    assert "--label 'rating / rating' must be 0 or 1 for each row" in error
+
+
+def test_segments_that_are_off_are_printed_beside_the_whole_map(call: Call, tmp_path: Path) -> None:
+    """A change of all countries, of which the largest recovers: the mean hides the others."""
+    rng = np.random.default_rng(0)
+
+    def rows(size: int, factors: dict[str, float]) -> dict[str, Any]:
+        scores = rng.normal(size=size)
+        country = rng.choice(["US", "DE", "NL"], size, p=[0.6, 0.2, 0.2])
+        factor = np.array([factors.get(each, 1.0) for each in country])
+        labels = rng.random(size) < factor / (1 + np.exp(1 - scores))
+        return {"score": scores, "country": country, "label": labels.astype(int)}
+
+    sample = rows(20_000, {})
+    model = cr.Platt() + cr.Level("country")
+    model.fit(sample["score"], sample["label"], sample).save(tmp_path / "map.json")
+    monitor = ["monitor", tmp_path / "days", "--map", tmp_path / "map.json"]
+    for day in range(1, 25):
+        low = {} if day < 9 else dict.fromkeys(("US", "DE", "NL"), 0.5)
+        content = rows(600, low if day < 17 else {**low, "US": 1.2})
+        pq.write_table(pa.table(content), tmp_path / "day.parquet")
+        add = ["--add", tmp_path / "day.parquet", "--date", f"2026-01-{day:02}"]
+        code, text, error = call(*monitor, *add)
+        assert code == 0, error
+    assert text.startswith("Calibration has changed:")
+    (line,) = [line for line in text.splitlines() if "DE" in line]
+    predicted, observed = [float(cell.rstrip("%")) for cell in line.split() if "%" in cell]
+    assert observed < 0.6 * predicted
+    assert "2026-01-09" in line
 
 
 def test_an_alarm_can_be_an_exit_code(call: Call, tmp_path: Path, map_file: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import calibrank as cr
 from calibrank._internal.logit import expit
 from calibrank.curves.auto import HeldOutLosses, held_out_losses
-from calibrank.errors import FlatMapWarning
+from calibrank.errors import FlatMapWarning, SmallTableWarning
 from calibrank.maps import CandidateLoss, Selection
 from calibrank.summary import Summary
 from calibrank.tables import row_partitions
@@ -90,7 +90,7 @@ def test_the_first_within_one_standard_error_is_chosen(monkeypatch: pytest.Monke
         lambda calibrator, *_: HeldOutLosses(sums[calibrator.name], totals),
     )
     auto = cr.Auto(candidates=(cr.Platt(), cr.Gaussian(), cr.Spline()))
-    calibrator, selection = auto.choose(folds_of(LINEAR, 4))
+    calibrator, selection, _ = auto.choose(folds_of(LINEAR, 4))
     assert calibrator == cr.Gaussian()
     assert selection.chosen == "Gaussian"
     text = selection.description
@@ -123,12 +123,12 @@ def test_the_choice_is_that_of_folds_given_as_summaries() -> None:
         Summary.of(SCORES[fold == k], cr.naive(CURVED[fold == k], weights=weights[fold == k]))
         for k in range(5)
     ]
-    calibrator, selection = cr.Auto().choose(summaries)
+    calibrator, selection, _ = cr.Auto().choose(summaries)
     assert (calibrator.name, selection) == (whole.method, whole.record.selection)
 
 
 def test_lists_of_equal_length_have_positives_in_every_fold() -> None:
-    labels = (np.arange(6_000) % 100 == 0).astype(int)
+    labels = (np.arange(6_000) % 50 == 0).astype(int)
     fitted = cr.Auto(candidates=(cr.Platt(),)).fit(SCORES + labels, labels)
     assert fitted.method == "Platt"
 
@@ -161,16 +161,32 @@ def test_what_cannot_be_selected_is_said() -> None:
         cr.Auto(candidates=(cr.Platt(), cr.Platt()))
     with pytest.raises(cr.DataError, match=r"folds must be a whole number, 2 to 1,000, got 1\."):
         cr.Auto(folds=1)
-    with pytest.raises(cr.FitError, match=r"each fold must hold rows of both classes, got none"):
-        cr.Auto().fit([0.0, 1.0], [0, 1])
-    with pytest.raises(cr.FitError, match=r"got one class in fold 1 of 5"):
-        cr.Auto().fit(SCORES, np.arange(6_000) == 2)
+    with pytest.raises(cr.FitError, match=r"labels must hold both classes, got no positive"):
+        cr.Auto().fit(SCORES, np.zeros(6_000))
     with pytest.raises(cr.FitError, match=r"the log loss must be 0 or more to select by, got -"):
         cr.Auto().fit(SCORES, cr.ips(LINEAR, np.full(6_000, 0.2)))
     with pytest.raises(cr.FitError, match=r"got none of _Unfittable\."):
         cr.Auto(candidates=(_Unfittable(),)).fit(SCORES, LINEAR)
     with pytest.raises(cr.DataError, match=r"the chosen method must be a candidate"):
         Selection("Beta", 5, (CandidateLoss("Platt", 0.1, 0.0),))
+
+
+@pytest.mark.parametrize(("rows", "positives"), [(30, 4), (200, 40), (6_000, 12)])
+def test_a_small_table_gets_the_simplest_method(rows: int, positives: int) -> None:
+    rng = np.random.default_rng(2)
+    scores = rng.normal(size=rows)
+    labels = np.zeros(rows)
+    labels[np.argsort(-scores - 2 * rng.normal(size=rows))[:positives]] = 1
+    said = "Platt, because none could be chosen: each of the 5 folds must have 10 or more"
+    with pytest.warns(SmallTableWarning, match=said):
+        fitted = cr.Auto().fit(scores, labels)
+    assert fitted == cr.Platt().fit(scores, labels)
+    with pytest.warns(SmallTableWarning, match="there must be 2 or more folds with rows"):
+        cr.Auto().fit(scores, labels, users=np.ones(rows, dtype=int))
+    # Terms beside it do not change that.
+    with pytest.warns(SmallTableWarning):
+        both = (cr.Auto() + cr.Level("c")).fit(scores, labels, {"c": np.arange(rows) % 2})
+    assert both.method == "Platt + c"
 
 
 def test_many_bins_are_merged_to_choose_but_not_to_fit() -> None:

@@ -83,7 +83,7 @@ def test_intervals_cover_the_truth() -> None:
     for _ in range(30):
         scores = rng.normal(size=2_000)
         labels = rng.random(2_000) < 1 / (1 + np.exp(2 - 2 * np.tanh(scores)))
-        low, high = cr.Spline().fit(scores, labels).interval(grid)
+        low, high = cr.Spline().fit(scores, labels).sampling_interval(grid)
         truth = 1 / (1 + np.exp(2 - 2 * np.tanh(grid)))
         covered.append(((low <= truth) & (truth <= high)).mean())
     assert 0.88 < np.mean(covered) <= 1

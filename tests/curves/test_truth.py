@@ -215,7 +215,7 @@ def test_intervals_hold_the_truth_of_any_family(calibrator: Any, truth: Any, lea
         for _ in range(draws):
             scores = rng.normal(size=rows)
             labels = (rng.random(rows) < expit(truth(scores))).astype(float)
-            low, high = calibrator.fit(scores, labels).interval(at)
+            low, high = calibrator.fit(scores, labels).sampling_interval(at)
             held.append((low <= expected) & (expected <= high))
         # Without deviations: 0.45 to 0.02 of another family.
         assert np.mean(held) >= least

@@ -228,12 +228,12 @@ def test_spark_joins_the_levels(fitted: cr.CalibrationMap) -> None:
 
 def test_an_interval_contains_the_probability_and_is_wider_for_an_unknown_level() -> None:
     fitted = with_levels()
-    low, high = fitted.interval(SCORES, ROWS)
+    low, high = fitted.sampling_interval(SCORES, ROWS)
     middle = fitted.predict(SCORES, ROWS)
     assert (low <= middle).all()
     assert (middle <= high).all()
-    known = fitted.interval(0.0, {"country": "NL", "city": "Delft"})
-    unknown = fitted.interval(0.0, {"country": "BE", "city": "Delft"})
+    known = fitted.sampling_interval(0.0, {"country": "NL", "city": "Delft"})
+    unknown = fitted.sampling_interval(0.0, {"country": "BE", "city": "Delft"})
     assert unknown.high - unknown.low > 3 * (known.high - known.low)
 
 

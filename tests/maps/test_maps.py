@@ -11,7 +11,15 @@ import pytest
 
 import calibrank as cr
 from calibrank.errors import AssumedRateWarning
-from calibrank.maps import Alternative, Anchoring, FitRecord, LogisticCurve, Sensitivity, StepCurve
+from calibrank.maps import (
+    Alternative,
+    Anchoring,
+    FitRecord,
+    LogisticCurve,
+    Population,
+    Sensitivity,
+    StepCurve,
+)
 from calibrank.maps.format import parse
 from calibrank.monitor import Day, refit
 from tests import plain_map
@@ -39,9 +47,12 @@ def test_a_single_score_gives_a_float(fitted: cr.CalibrationMap, score: float) -
     assert fitted.predict(score) == fitted.predict(array)[0]
     assert type(fitted.log_odds(score)) is float
     assert fitted.log_odds(score) == fitted.log_odds(array)[0]
-    interval = fitted.interval(score)
+    interval = fitted.sampling_interval(score)
     assert [type(end) for end in interval] == [float, float]
-    assert interval == (fitted.interval(array).low[0], fitted.interval(array).high[0])
+    assert interval == (
+        fitted.sampling_interval(array).low[0],
+        fitted.sampling_interval(array).high[0],
+    )
 
 
 @every_map
@@ -60,8 +71,8 @@ def test_arrays_keep_their_shape_and_dtype(fitted: cr.CalibrationMap) -> None:
             scores = np.linspace(-1, 1, int(np.prod(shape)), dtype=dtype).reshape(shape)
             assert fitted.predict(scores).shape == shape
             assert fitted.predict(scores).dtype == dtype
-            assert fitted.interval(scores).low.shape == shape
-            assert fitted.interval(scores).high.dtype == dtype
+            assert fitted.sampling_interval(scores).low.shape == shape
+            assert fitted.sampling_interval(scores).high.dtype == dtype
             assert fitted.log_odds(scores).dtype == np.float64
 
 
@@ -270,6 +281,13 @@ def test_an_interval_around_an_assumed_level_warns() -> None:
     with pytest.warns(AssumedRateWarning, match="the truth may lie far outside"):
         warned = assumed.interval(1.0)
     assert warned == assumed.sampling_interval(1.0)
+    # Labels and impressions as they are: their level is known, that of all pairs may be another.
+    for evidence, whose in [("naive", "the labels"), ("impressions", "the impressions")]:
+        of_these = replace(assumed, record=replace(assumed.record, evidence=evidence))
+        with pytest.warns(AssumedRateWarning, match=f"is that of {whose}: unless pairs"):
+            assert of_these.interval(1.0) == warned
+        judged = replace(of_these.record, population=Population("judged documents", None, 9))
+        assert replace(of_these, record=judged).interval(1.0) == warned
     known = replace(assumed, record=replace(assumed.record, base_rate_source="random labels"))
     assert known.interval(1.0) == warned
 

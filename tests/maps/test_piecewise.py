@@ -42,7 +42,7 @@ def test_intervals_interpolate_standard_errors_and_widen_beyond_the_knots(
 ) -> None:
     def widths(score: float) -> list[float]:
         fitted = map_of(curve)
-        ends = np.array(fitted.interval(score))
+        ends = np.array(fitted.sampling_interval(score))
         return (np.abs(logit(ends) - fitted.log_odds(score)) / 1.959964).tolist()
 
     assert widths(0.0) == pytest.approx([0.2, 0.2], rel=1e-6)
@@ -55,7 +55,7 @@ def test_an_end_bounds_the_curve_on_its_other_side_too(curve: PiecewiseCurve) ->
     """The curve increases: it is below the upper ends of higher scores, above lower ends."""
     fitted = map_of(curve)
     scores = np.linspace(-40, 40, 401)
-    low, high = fitted.interval(scores)
+    low, high = fitted.sampling_interval(scores)
     assert (np.diff(low) >= -1e-12).all()
     assert (np.diff(high) >= -1e-12).all()
 

@@ -58,9 +58,9 @@ def test_far_from_the_fit_the_other_curve_leaves_no_rounding_error(score: float)
 
 def test_an_interval_is_that_of_the_curve_of_the_position() -> None:
     fitted = example(WITHOUT_RANK)
-    found = fitted.interval(SCORES, COLUMNS)
-    top = map_of(TERM.curve).interval(SCORES)
-    rest = fitted.without_terms().interval(SCORES)
+    found = fitted.sampling_interval(SCORES, COLUMNS)
+    top = map_of(TERM.curve).sampling_interval(SCORES)
+    rest = fitted.without_terms().sampling_interval(SCORES)
     for end in (0, 1):
         expected = np.where(IS_TOP, top[end], rest[end])
         np.testing.assert_allclose(found[end], expected, rtol=1e-9)

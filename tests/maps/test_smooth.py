@@ -67,8 +67,8 @@ def test_columns_are_named_with_their_roles() -> None:
 
 def test_an_interval_adds_the_variances_of_curve_and_terms() -> None:
     fitted = example()
-    low, high = fitted.interval(SCORES, COLUMNS)
-    alone = fitted.without_terms().interval(SCORES)
+    low, high = fitted.sampling_interval(SCORES, COLUMNS)
+    alone = fitted.without_terms().sampling_interval(SCORES)
     errors = [
         (logit(alone.high) - logit(alone.low)) / 2 / 1.959964,
         np.interp(COLUMNS["x"], (-1.0, 0.0, 2.0), (0.1, 0.05, 0.2)),

@@ -164,6 +164,15 @@ def test_progress_adds_up_to_the_size_of_the_table(tmp_path: Path, suffix: str) 
     assert sum(calls) == table.size
 
 
+def test_progress_through_one_long_csv_file_is_told_by_blocks(tmp_path: Path) -> None:
+    text = "score,text\n" + f"1,{'x' * 2_000}\n" * 9_000
+    (tmp_path / "a.csv").write_text(text)
+    calls: list[int] = []
+    list(find(tmp_path / "a.csv").batches(["score"], calls.append))
+    assert calls[0] == 2**24
+    assert sum(calls) == len(text)
+
+
 def test_columns_of_a_hive_path_are_read_and_keep_leading_zeros(tmp_path: Path) -> None:
     for folder in ("country=NL/day=7", "country=PT/day=12"):
         write(tmp_path / folder / "part.parquet", {"score": [1.0, 2.0]})

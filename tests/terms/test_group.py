@@ -135,8 +135,8 @@ def test_intervals_account_for_groups() -> None:
     """Repeating every group's level in many rows must not narrow the interval to nothing."""
     scores, labels, groups = world(40, 60, slope=0.3, spread=2.0)
     fitted = by_group(scores, labels, groups)
-    interval = fitted.interval(0.0)
-    naive = cr.Platt().fit(scores, labels).interval(0.0)
+    interval = fitted.sampling_interval(0.0)
+    naive = cr.Platt().fit(scores, labels).sampling_interval(0.0)
     assert interval.high - interval.low > 3 * (naive.high - naive.low)
 
 

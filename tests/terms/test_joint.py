@@ -450,7 +450,7 @@ def test_intervals_of_levels_include_the_errors_of_slopes_beside_other_terms(sco
         model = cr.Platt() + cr.Level("country") + cr.Smooth("x", knots=2)
         fitted = model.fit(scores, rng.random(6_000) < expit(z), {"country": place, "x": x})
         columns = {"country": np.arange(30), "x": np.zeros(30)}
-        low, high = fitted.interval(np.full(30, score), columns)
+        low, high = fitted.sampling_interval(np.full(30, score), columns)
         truth = expit(intercepts + slopes * score)
         held.append(np.mean((low <= truth) & (truth <= high)))
     assert 0.92 < np.mean(held) < 0.98

@@ -251,7 +251,7 @@ def test_intervals_cover_where_slopes_differ_at_every_score() -> None:
         fitted = model.fit(scores, labels, {"country": code.astype(str)})
         everywhere = np.repeat(np.arange(segments), len(at))
         asked = np.tile(at, segments)
-        low, high = fitted.interval(asked, {"country": everywhere.astype(str)})
+        low, high = fitted.sampling_interval(asked, {"country": everywhere.astype(str)})
         expected = expit(-1 + shift[everywhere] + 1.2 * slope[everywhere] * asked)
         held += ((low <= expected) & (expected <= high)).reshape(held.shape) / draws
     # 360 and 120 intervals per score; without errors of slopes, the outer ones hold 55%.
@@ -263,10 +263,10 @@ def test_errors_of_slopes_are_saved_and_move_with_the_map() -> None:
     scores, labels, country, _ = world(4_000, {"NL": 0.5, "DE": -0.5}, slope={"NL": 1.5, "DE": 0.7})
     fitted = BY_COUNTRY.fit(scores, labels, {"country": country})
     columns = {"country": ["NL", "DE", "BE"]}
-    low, high = fitted.interval([-2.0, 0.5, 2.0], columns)
-    loaded = parse("map", fitted.to_json()).interval([-2.0, 0.5, 2.0], columns)
+    low, high = fitted.sampling_interval([-2.0, 0.5, 2.0], columns)
+    loaded = parse("map", fitted.to_json()).sampling_interval([-2.0, 0.5, 2.0], columns)
     np.testing.assert_array_equal(loaded.low, low)
-    moved = fitted.moved(0.4, 1.5).interval([-2.0, 0.5, 2.0], columns)
+    moved = fitted.moved(0.4, 1.5).sampling_interval([-2.0, 0.5, 2.0], columns)
     np.testing.assert_allclose(moved.low, expit(0.4 + 1.5 * logit(low)))
     np.testing.assert_allclose(moved.high, expit(0.4 + 1.5 * logit(high)))
 

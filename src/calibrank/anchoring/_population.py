@@ -13,7 +13,7 @@ import numpy as np
 
 from calibrank._internal.logit import expit, logit
 from calibrank._internal.segment_keys import column_of
-from calibrank._internal.validation import Floats, Numbers, score_column, starts_of
+from calibrank._internal.validation import Floats, Numbers, add_up, score_column, starts_of
 from calibrank.errors import DataError
 from calibrank.maps import CalibrationMap, FitRecord, PiecewiseCurve
 from calibrank.maps.calibration_map import require_map
@@ -72,6 +72,18 @@ class Population:
     def mean(self, values: Floats) -> float:
         """The mean over the population of values at the grid."""
         return float(values @ self.weights)
+
+    def of_pairs(self, scores: Floats, masses: Floats) -> Self:
+        """The same grid, weighted as other pairs lie on it: between two quantiles, by distance."""
+        places = np.interp(scores, self.grid, np.arange(len(self.grid)))
+        lower = places.astype(np.intp)
+        shares = masses / masses.sum()
+        above = shares * (places - lower)
+        count = len(self.grid)
+        # At the last quantile nothing lies above.
+        weights = add_up(lower, shares - above, count)
+        weights += add_up(np.minimum(lower + 1, count - 1), above, count)
+        return replace(self, weights=weights)
 
     def spread(self, values: Floats) -> float:
         """The standard deviation over the population of values at the grid."""

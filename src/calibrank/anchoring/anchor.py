@@ -45,6 +45,8 @@ from calibrank.terms import TermSpec
 PRIOR_CORRELATION = 0.2
 PRIOR_GROUPS = 5.0
 _SMALLEST_VARIANCE = 1e-6
+# Standard errors within which 95% of estimates are.
+_BY_CHANCE = 1.96
 # Log odds gained over the population at least, so that different scores stay different.
 _SMALLEST_RISE = 1e-6
 # Beyond the outermost quantiles, the slope is that over this fraction of the population.
@@ -86,7 +88,8 @@ def anchor(
     `population` holds scores of the pairs that probabilities are wanted for; by default they are
     those of the map's fit, of which its record has a sketch. Where they do not look like the
     sketch, because the model was replaced, the map on the scale of ranks is a second start
-    (`transfer`), and the labels decide. `record.anchoring` has the base rate before and after.
+    (`transfer`), and the labels decide. `record.anchoring` has the base rate before and after: that
+    of `population`, or of pairs like the labelled ones where those of the fit were others.
 
     Where the map has an interval of its base rate (`record.base_rate_range`), the intercept's prior
     has that width with probability 0.9. The slope is as uncertain as without an interval, unless
@@ -106,6 +109,7 @@ def anchor(
     weights = label_weights(propensity, len(shown))
     offset, has_terms = start_log_odds(fitted, shown, columns)
     pairs = population_of(fitted, shown, population)
+    shares = weights * given.total
     alone = fitted.without_terms()
     if groups is not None:
         weights = weights * group_weights(alone, shown, given, offset, groups)
@@ -120,7 +124,10 @@ def anchor(
     # A start at ranks stands for the population alone: the old scores are on another scale.
     ends = np.array([*starts[-1].curve.span, shown.min(), shown.max(), *pairs.scores[[0, -1]]])
     piecewise = _piecewise_curve(curve, float(ends.min()), float(ends.max()))
-    rate, rate_range = _rate(curve, pairs)
+    all_pairs, variance = pairs, 0.0
+    if population is None and not is_judged:
+        all_pairs, variance = _pairs_of_rate(curve, pairs, shown, shares)
+    rate, rate_range = _rate(curve, all_pairs, variance)
     start_rate = pairs.mean(expit(alone.log_odds(pairs.grid)))
     anchoring = Anchoring(
         labels=len(shown),
@@ -135,7 +142,7 @@ def anchor(
         digest=digest_of_rows(shown, given.positive),
         row_hashes=sketch_of_rows(shown, given.positive),
     )
-    record = _record_of(fitted, anchoring)
+    record = _record_of(fitted, anchoring, _rate(curve, pairs)[1])
     evidence = Evidence.trusted(positive, total, "naive")
     if terms is None:
         terms = default_terms(fitted, [] if columns is None else names_of("columns", columns))
@@ -147,13 +154,16 @@ def anchor(
     return replace(result, record=replace(result.record, loss=loss, anchoring=anchoring))
 
 
-def _record_of(fitted: CalibrationMap, anchoring: Anchoring) -> FitRecord:
+def _record_of(
+    fitted: CalibrationMap, anchoring: Anchoring, rate_range: tuple[float, float]
+) -> FitRecord:
+    """The record; the range is for pairs like those of the fit, from which labels start again."""
     return replace(
         fitted.record,
         base_rate_source="random labels",
         anchoring=anchoring,
         base_rate=None,
-        base_rate_range=anchoring.rate_range,
+        base_rate_range=rate_range,
         top_rate=None,
         sensitivity=None,
         # These describe the solution of the biased fit, which the anchored curve is not.
@@ -182,14 +192,34 @@ def _moved(anchoring: Anchoring, move: float, start_move: float) -> Anchoring:
     return replace(anchoring, rate=rate, rate_range=(low, high), start_rate=start)
 
 
-def _rate(curve: PosteriorCurve, population: Population) -> tuple[float, tuple[float, float]]:
+def _pairs_of_rate(
+    curve: PosteriorCurve, pairs: Population, shown: Floats, shares: Floats
+) -> tuple[Population, float]:
+    """The pairs that the base rate is stated for, and the variance of it that sampling them adds.
+
+    Pairs shown at random are a sample of all pairs. Where their mean probability differs by more
+    than chance from that of the fit's pairs, the fit was on others, such as those that a ranker
+    chose to show, and the rate is that of the labelled pairs.
+    """
+    labelled = pairs.of_pairs(shown, shares)
+    effective = shares.sum() ** 2 / (shares**2).sum()
+    variance = labelled.spread(curve.probabilities) ** 2 / float(effective)
+    difference = labelled.mean(curve.probabilities) - pairs.mean(curve.probabilities)
+    if difference**2 > _BY_CHANCE**2 * variance:
+        return labelled, variance
+    return pairs, 0.0
+
+
+def _rate(
+    curve: PosteriorCurve, population: Population, sampling_variance: float = 0.0
+) -> tuple[float, tuple[float, float]]:
     """The mean probability over the population and its 95% interval, in log odds."""
     rate = population.mean(curve.probabilities)
     gradient = population.weights * curve.probabilities * (1 - curve.probabilities)
-    variance = float(gradient @ curve.covariance @ gradient)
+    variance = float(gradient @ curve.covariance @ gradient) + sampling_variance
     error = float(np.sqrt(max(variance, 0.0)))
     rate = min(max(rate, 1e-9), 1 - 1e-9)
-    margin = 1.96 * max(error / (rate * (1 - rate)), 1e-6)
+    margin = _BY_CHANCE * max(error / (rate * (1 - rate)), 1e-6)
     return rate, (float(expit(logit(rate) - margin)), float(expit(logit(rate) + margin)))
 
 

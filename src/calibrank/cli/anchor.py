@@ -105,14 +105,14 @@ def _anchored(known: CalibrationMap, given: Given) -> CalibrationMap:
 
 
 def _warn_of_other_pairs(known: CalibrationMap, scores: Floats) -> None:
-    """Rates are stated for pairs like those of the fit, which the labels may not be of."""
+    """The rate is stated for all pairs, of which the labelled ones may be no random sample."""
     comparison = ScoreComparison(known.record)
     comparison.add(scores)
     if comparison.is_shifted:
         console.warn(
             "The labelled pairs have other scores than those of the fit (Kolmogorov-Smirnov "
-            f"distance {comparison.distance:.2f}). The rate below is that of pairs like those of "
-            "the fit. For other pairs, name a table of them with --population."
+            f"distance {comparison.distance:.2f}). The rate below is that of pairs like the "
+            "labelled ones. For other pairs, name a table of them with --population."
         )
 
 

@@ -56,9 +56,11 @@ def _run(arguments: list[str]) -> int:
         if find_spec(package) is None:
             raise MissingExtraError(package, "cli")
     function = function_of(command)
-    import_module("calibrank.cli.console").screen.quiet = getattr(given, "json", False)
+    console: Any = import_module("calibrank.cli.console")
+    console.screen.quiet = getattr(given, "json", False)
     raise_on_interrupt()  # from here on, files that are being written are removed
-    return function(given) or 0
+    with console.progress_lines(command.name):
+        return function(given) or 0
 
 
 def function_of(command: Command) -> Callable[[Given], int | None]:

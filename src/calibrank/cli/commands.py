@@ -284,8 +284,7 @@ def report() -> None:
     Option("--refit", "Where to save a new map, fitted to the labels of the window.", path),
     Option("--window", "Days that estimates and the refit look back.", whole(1, 100_000), 28),
     options.SCORE,
-    column("--label", "What is liked: 0 or 1. A row without a label has none yet.", "label"),
-    *(options.USER, options.WEIGHT, options.BAD_ROWS),
+    *(options.LABEL_OF_DAY, options.USER, options.WEIGHT, options.BAD_ROWS),
     Option("--fail-on-alarm", "Exit with code 7 if calibration has changed.", bool, default=False),
     options.JSON,
     rules=[

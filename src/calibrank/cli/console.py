@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from threading import Event, Thread
 from time import monotonic
 from typing import Any, TypeAlias
 
@@ -46,6 +47,9 @@ class SafeConsole(Console):
         except MarkupError:
             return Text(text, style=settings.get("style", ""))
 
+
+# What is being done now, such as "Reading: 40%"; empty between two steps that can be counted.
+_now_doing: list[str] = []
 
 Advance: TypeAlias = Callable[..., None]
 """Called with the number of steps done since the last call, and what is being done now."""
@@ -154,7 +158,7 @@ def report_skipped(rules: Rules) -> None:
 
 @contextmanager
 def progress_bar(description: str, total: int) -> Iterator[Advance]:
-    """A progress bar over so many steps; without a terminal, a line now and then."""
+    """A progress bar over so many steps; without a terminal, `progress_lines` prints it."""
     if log.is_terminal:
         from rich.progress import Progress  # noqa: PLC0415  (slow to load)
 
@@ -166,17 +170,41 @@ def progress_bar(description: str, total: int) -> Iterator[Advance]:
 
             yield move
         return
-    sum_done, last = 0, monotonic()
+    sum_done = 0
 
-    def print_line(done: int, what: str = description) -> None:
-        # In log files a progress bar would be thousands of lines.
-        nonlocal sum_done, last
+    def state_done(done: int, what: str = description) -> None:
+        nonlocal sum_done
         sum_done += done
-        if monotonic() - last >= SECONDS_PER_LINE:
-            last = monotonic()
-            say(f"{what}: {sum_done / max(total, 1):.0%}")
+        _now_doing[:] = [f"{what}: {sum_done / max(total, 1):.0%}"]
 
-    yield print_line
+    state_done(0)
+    try:
+        yield state_done
+    finally:
+        _now_doing.clear()
+
+
+@contextmanager
+def progress_lines(command: str) -> Iterator[None]:
+    """Print now and then what is being done, where there is no terminal: also while fitting."""
+    if log.is_terminal:
+        yield
+        return
+    begun, ended = monotonic(), Event()
+
+    def print_lines() -> None:
+        # In log files a progress bar would be thousands of lines.
+        while not ended.wait(SECONDS_PER_LINE):
+            seconds = monotonic() - begun
+            say(" ".join([f"{command}: {seconds:,.0f} seconds so far.", *_now_doing]))
+
+    printing = Thread(target=print_lines, daemon=True)
+    printing.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        printing.join()
 
 
 def answer(content: Mapping[str, Any]) -> None:

@@ -10,10 +10,10 @@ from calibrank._internal.validation import Floats
 from calibrank.cli import console
 from calibrank.cli.declared import choose_columns, find_user, require_columns, without_users
 from calibrank.cli.failures import as_option
-from calibrank.cli.fit import FALLBACK, Method
+from calibrank.cli.fit import Method
 from calibrank.cli.parse import Given
 from calibrank.cli.rendering import bar, sensitivity_lines
-from calibrank.curves import Calibrator
+from calibrank.curves import Calibrator, Platt
 from calibrank.diagnosis import Finding, check_balance
 from calibrank.diagnosis import diagnose as diagnose_table
 from calibrank.diagnosis.table_checks import profile
@@ -116,4 +116,4 @@ def _chosen(method: Method, aggregated: Aggregate) -> Calibrator:
             warnings.simplefilter("ignore", FlatMapWarning)
             return method.fit(aggregated)[0]
     except CalibrankError:
-        return FALLBACK
+        return Platt()

@@ -1,5 +1,6 @@
 """`calibrank fit`: a curve, by the method that is named or chosen, plus terms."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from calibrank.cli.declared import (
 from calibrank.cli.parse import Given, as_typed
 from calibrank.cli.rendering import print_base_rate, print_probabilities, print_terms
 from calibrank.composition import refusal
-from calibrank.curves import Auto, Calibrator, Platt
+from calibrank.curves import Auto, Calibrator
 from calibrank.curves.auto import with_selection
 from calibrank.diagnosis import attach_sensitivity
 from calibrank.errors import FitError
@@ -35,11 +36,6 @@ from calibrank.tabular.columns import Columns
 from calibrank.tabular.read import Table
 from calibrank.tabular.rules import Rules
 
-FALLBACK = Platt()
-"""The method where none can be selected: the simplest one."""
-
-# Fewer positives or negatives per fold than this choose a method by chance.
-_FEWEST_PER_FOLD = 10
 # Ranks whose examination is printed.
 _PRINTED = 5
 
@@ -100,43 +96,22 @@ class Method:
 
     def __init__(self, name: str) -> None:
         selects = name in map(as_typed, SELECTORS)
-        self.selector: Auto | None = find("method", SELECTORS, name) if selects else None
-        self._calibrator = None if selects else find("method", CALIBRATORS, name)
+        members: Mapping[str, Calibrator] = SELECTORS if selects else CALIBRATORS
+        self._named = find("method", members, name)
+        self.selector = self._named if isinstance(self._named, Auto) else None
         # How many folds to aggregate, and how many distinct scores get a bin of their own.
         self.folds = 1 if self.selector is None else self.selector.folds
-        chosen = self._calibrator
-        self.distinct_scores = CAPACITY if chosen is None else chosen.distinct_scores
+        self.distinct_scores = CAPACITY if self.selector else self._named.distinct_scores
 
     def fit(self, aggregated: Aggregate) -> tuple[Calibrator, CalibrationMap]:
         """The method that was named or chosen, and its fit."""
-        summary = aggregated.summary
-        calibrator = self._calibrator or FALLBACK
-        selection = reason = None
-        if self.selector is not None:
-            try:
-                _require_enough(aggregated.folds)
-                calibrator, selection = self.selector.choose(aggregated.folds)
-            except FitError as error:
-                # A table that is too small to select on may still be fitted.
-                reason = error
-        fitted = calibrator.fit_summary(summary)
+        if self.selector is None:
+            return self._named, self._named.fit_summary(aggregated.summary)
+        calibrator, selection, reason = self.selector.choose(aggregated.folds)
+        fitted = with_selection(calibrator.fit_summary(aggregated.summary), selection)
         if reason is not None:
-            console.say(f"Method: {FALLBACK.name}, because none could be chosen: {reason}")
-        return calibrator, fitted if selection is None else with_selection(fitted, selection)
-
-
-def _require_enough(folds: tuple[Summary, ...]) -> None:
-    for summary in folds:
-        squares = float(summary.masses.positive_squared.sum())
-        # Kish's effective number: equal weights count each positive once.
-        positives = float(summary.positive.sum()) ** 2 / squares if squares else 0.0
-        fewest = min(positives, summary.rows - positives)
-        if fewest < _FEWEST_PER_FOLD:
-            raise FitError(
-                f"each of the {len(folds)} folds",
-                f"have {_FEWEST_PER_FOLD} or more positives and negatives to compare methods on",
-                f"{fewest:.0f}",
-            )
+            console.say(reason)
+        return calibrator, fitted
 
 
 def require_loss(loss: float) -> None:

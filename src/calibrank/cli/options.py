@@ -85,6 +85,12 @@ LABEL = Option(
     f"{_usual('label')}",
     panel=COLUMNS,
 )
+LABEL_OF_DAY = Option(
+    "--label RULE",
+    "What is liked: a column of 0 and 1, or a rule: 'rating >= 4', 'answer == \"yes\"'. A row "
+    f"without a label has none yet.{_usual('label')}",
+    panel=COLUMNS,
+)
 USER = column("--user", "Users.", "user")
 # Naming it changes the folds, and with them the result: it is never chosen by its usual name.
 USER_FOR_FOLDS = column(

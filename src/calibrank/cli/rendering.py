@@ -36,6 +36,8 @@ def print_base_rate(record: FitRecord) -> None:
     """Print what probabilities mean, where their level comes from, and its range if not known."""
     subject = "a pair is liked" if record.population is None else "a document is relevant"
     meaning = f"Probabilities that {subject}."
+    if record.level_of is not None:
+        meaning = f"Probabilities that {subject}, at the level of {record.level_of} (untested)."
     if not record.is_base_rate_known:
         meaning = f"[yellow]Probabilities that {subject}, at a level that is not known.[/]"
     source = f"Base-rate source: {record.base_rate_source}."
@@ -68,11 +70,9 @@ def print_probabilities(fitted: CalibrationMap) -> None:
     sketch = fitted.record.score_quantiles or fitted.curve.span
     scores = np.quantile(np.array(sketch), list(_SHOWN_LEVELS.values()))
     probabilities = curve.predict(scores)
-    interval, heading = curve.sampling_interval(scores), "95% interval"
-    if not fitted.record.is_base_rate_known:
-        heading = "by chance alone: the level is not known"
-        if fitted.record.sensitivity is not None:
-            interval, heading = curve.band(scores), "range: the level is not known"
+    interval, heading = curve.sampling_interval(scores), fitted.record.interval_name
+    if not fitted.record.is_base_rate_known and fitted.record.sensitivity is not None:
+        interval, heading = curve.band(scores), "range: the level is not known"
     rows = []
     columns = zip(_SHOWN_LEVELS, scores, probabilities, interval.low, interval.high, strict=True)
     for name, score, probability, low, high in columns:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate
 from operator import add
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from calibrank.curves.calibrator import Calibrator, Desiderata
 from calibrank.curves.parametric import Beta, Gamma, Gaussian, Platt
 from calibrank.curves.spline import Spline
 from calibrank.curves.steps import Isotonic
-from calibrank.errors import DataError, FitError, FlatMapWarning
+from calibrank.errors import DataError, FitError, FlatMapWarning, SmallTableWarning
 from calibrank.evidence import Evidence, Labels, as_evidence, weighted
 from calibrank.maps import CalibrationMap, CandidateLoss, Curve, Selection
 from calibrank.maps.training import require_both_classes
@@ -29,6 +29,9 @@ from calibrank.tables import hash_partitions, row_partitions
 
 # Each fold costs one fit per candidate; more folds than this change no choice.
 _MOST_FOLDS = 1000
+
+# Fewer positives or negatives per fold than this choose a method by chance.
+_FEWEST_PER_FOLD = 10
 
 # Of each fold, where methods are compared: the chosen one is fitted on all bins. About a third of
 # them are within the range of most scores, which moves mean losses by less than 1e-5.
@@ -42,6 +45,15 @@ _REMEDY = "Use more rows, fewer folds, or a fixed method such as Platt()."
 _CANDIDATES = (Platt(), Gaussian(), Beta(), Gamma(), Spline(), Isotonic())
 
 
+class Choice(NamedTuple):
+    """A method, and how it was chosen."""
+
+    calibrator: Calibrator
+    selection: Selection | None
+    reason: str | None = None
+    """Why there was nothing to choose by, if so: the first candidate was taken."""
+
+
 @dataclass(frozen=True, slots=True)
 class Auto(Calibrator):
     """The simplest of several methods whose cross-validated log loss is close to the lowest.
@@ -49,7 +61,8 @@ class Auto(Calibrator):
     `candidates` are ordered from simple to complex. The first one is chosen whose mean loss is
     within one standard error of the lowest, where the error is that of the difference, paired by
     fold (the one-standard-error rule, Breiman et al. 1984). The map is that of the chosen method,
-    fitted on everything; `record.selection` has the loss of every candidate.
+    fitted on everything; `record.selection` has the loss of every candidate. A table with fewer
+    than ten positives or negatives in a fold gets the first candidate, with a `SmallTableWarning`.
 
     >>> rng = np.random.default_rng(0)
     >>> scores = rng.normal(size=2000)
@@ -99,24 +112,33 @@ class Auto(Calibrator):
         summaries = []
         for fold in range(self.folds):
             rows = np.flatnonzero(fold_of_row == fold)
-            if not len(rows):
-                raise FitError(
-                    "each fold", "hold rows of both classes", f"none in fold {fold + 1}", _REMEDY
-                )
-            summaries.append(Summary.of(array[rows], evidence.rows(rows)))
-        calibrator, selection = self.choose(summaries)
+            if len(rows):
+                summaries.append(Summary.of(array[rows], evidence.rows(rows)))
+        calibrator, selection, reason = self.choose(summaries)
         summary = reduce(add, summaries)
         if not summary.exact and calibrator.distinct_scores > CAPACITY:
             summary = Summary.of(array, evidence, distinct=calibrator.distinct_scores)
-        return with_selection(calibrator.fit_summary(summary), selection)
+        fitted = with_selection(calibrator.fit_summary(summary), selection)
+        if reason is not None:
+            warnings.warn(reason, SmallTableWarning, stacklevel=2)
+        return fitted
 
     def fit_rows(self, scores: Floats, evidence: Evidence) -> tuple[CalibrationMap, Summary]:
         """Choose a method and fit it on checked rows, and return their summary too."""
         return self.fit(scores, evidence), Summary.of(scores, evidence)
 
-    def choose(self, folds: Sequence[Summary]) -> tuple[Calibrator, Selection]:
-        """Choose a method by one summary per fold."""
-        _require_folds(folds)
+    def choose(self, folds: Sequence[Summary]) -> Choice:
+        """Choose a method by one summary per fold; the first one where there are too few rows."""
+        if folds:
+            require_both_classes(reduce(add, folds))
+        problem = _too_few(folds)
+        if problem is None:
+            return Choice(*self._choose(folds))
+        simplest = self.candidates[0]
+        reason = f"Method: {simplest.name}, because none could be chosen: {problem}."
+        return Choice(simplest, None, reason)
+
+    def _choose(self, folds: Sequence[Summary]) -> tuple[Calibrator, Selection]:
         losses = {}
         merged = [fold.coarsened(_MOST_BINS) for fold in folds]
         others = sums_without_each(merged)
@@ -151,20 +173,26 @@ class Auto(Calibrator):
         return (Platt(), Gaussian(), Spline())
 
 
-def with_selection(fitted: CalibrationMap, selection: Selection) -> CalibrationMap:
-    """The map with the selection in its record."""
+def with_selection(fitted: CalibrationMap, selection: Selection | None) -> CalibrationMap:
+    """The map with the selection, if there was one, in its record."""
     return replace(fitted, record=replace(fitted.record, selection=selection))
 
 
-def _require_folds(folds: Sequence[Summary]) -> None:
+def _too_few(folds: Sequence[Summary]) -> str | None:
+    """Why methods cannot be compared on these folds; None if they can."""
     if len(folds) < 2:
-        raise FitError("there", "be 2 or more folds with rows", len(folds), _REMEDY)
-    for fold, summary in enumerate(folds, 1):
-        try:
-            require_both_classes(summary)
-        except FitError:
-            found = f"one class in fold {fold} of {len(folds)} ({summary.rows:,} rows)"
-            raise FitError("each fold", "hold rows of both classes", found, _REMEDY) from None
+        return "there must be 2 or more folds with rows"
+    for summary in folds:
+        squares = float(summary.masses.positive_squared.sum())
+        # Kish's effective number: equal weights count each positive once.
+        positives = float(summary.positive.sum()) ** 2 / squares if squares else 0.0
+        fewest = min(positives, summary.rows - positives)
+        if fewest < _FEWEST_PER_FOLD:
+            return (
+                f"each of the {len(folds)} folds must have {_FEWEST_PER_FOLD} or more positives "
+                f"and negatives to compare methods on, got {fewest:.0f}"
+            )
+    return None
 
 
 def _require_losses(losses: dict[str, HeldOutLosses], candidates: tuple[Calibrator, ...]) -> None:

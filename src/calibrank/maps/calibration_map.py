@@ -196,17 +196,24 @@ class CalibrationMap(Formula):
         as known ones do, and its interval says so. That of a parametric curve allows for a truth of
         another family. Propensities are treated as known: where they were estimated from the same
         positives, intervals are far too narrow. Where the base rate is assumed, a warning says that
-        the truth may lie far outside.
+        the truth may lie outside.
         """
         found = self.sampling_interval(scores, columns, level)
+        caveat = None
         if not self.record.is_base_rate_known:
-            warnings.warn(
+            caveat = (
                 "the base rate of this map is assumed: its intervals are about the log's sampling "
                 "error, and the truth may lie far outside. Use anchor on a few hundred labels of "
-                "randomly shown pairs.",
-                AssumedRateWarning,
-                stacklevel=2,
+                "randomly shown pairs."
             )
+        elif self.record.level_of is not None:
+            caveat = (
+                f"the base rate of this map is that of {self.record.level_of}: unless pairs were "
+                "shown at random, the truth of all pairs may lie outside its intervals. About 100 "
+                "labels of randomly shown pairs would test it (anchor)."
+            )
+        if caveat is not None:
+            warnings.warn(caveat, AssumedRateWarning, stacklevel=2)
         return found
 
     def sampling_interval(

@@ -26,6 +26,8 @@ _ASSUMED = {
         "Labels of about 100 randomly shown pairs would test it (calibrank anchor)."
     ),
 }
+# Whose level the probabilities then have.
+_LEVELS = {"naive": "the labels", "impressions": "the impressions"}
 _NOT_IDENTIFIED = (
     "The log does not identify the base rate: propensities are relative, and the number of "
     "negatives sets the level. Labels of a few hundred randomly shown pairs, or a known rate, "
@@ -45,11 +47,11 @@ class Anchoring:
     slope: float
     curvature: float
     rate: float | None = None
-    """Mean probability over the population; None for maps that older versions saved."""
+    """Mean probability over all pairs; None for maps that older versions saved."""
     rate_range: tuple[float, float] | None = None
     """Its 95% interval."""
     start_rate: float | None = None
-    """Mean probability over the population before anchoring."""
+    """Mean probability of the map before anchoring, over the pairs of its fit."""
     term_factor: float | None = None
     """How much of the terms of the start was kept; None if it had none."""
     digest: str | None = None
@@ -240,6 +242,27 @@ class FitRecord:
         if self.base_rate_source == "assumed" and self.base_rate is not None:
             return False
         return self.base_rate_source != "assumed" or self.evidence in _ASSUMED
+
+    @property
+    def level_of(self) -> str | None:
+        """Whose level the probabilities have, where no random labels or known rate have set it.
+
+        None also where the level is not known at all, and for judged documents, which a map of
+        them is about.
+
+        >>> FitRecord("naive", rows=10, positive=2.0, total=10.0, exact=True).level_of
+        'the labels'
+        """
+        is_set = self.base_rate_source != "assumed" or self.population is not None
+        return None if is_set or self.base_rate is not None else _LEVELS.get(self.evidence)
+
+    @property
+    def interval_name(self) -> str:
+        """What to write beside a 95% interval: its caveat stands in the same line."""
+        if not self.is_base_rate_known:
+            return "by chance alone: the level is not known"
+        whose = self.level_of
+        return "95% interval" if whose is None else f"95% interval, at the level of {whose}"
 
     @property
     def base_rate_description(self) -> str:

@@ -18,7 +18,8 @@ from calibrank._internal.validation import Floats
 from calibrank.errors import CalibrankWarning, DataError
 from calibrank.tabular.arrow import numbers_of
 
-_BLOCK_BYTES = 2**24
+BLOCK_BYTES = 2**24
+"""How much text is read, and made one batch, at a time."""
 
 # Spellings of a missing number.
 _MISSING = frozenset(
@@ -151,7 +152,7 @@ def _compute() -> Any:
 
 
 def _open(
-    file: Path, columns: Sequence[str] | None, block: int = _BLOCK_BYTES
+    file: Path, columns: Sequence[str] | None, block: int = BLOCK_BYTES
 ) -> pc.CSVStreamingReader:
     if columns is None:
         convert = pc.ConvertOptions()
@@ -200,7 +201,7 @@ def _require_one_line_per_row(file: Path, rows: int) -> None:
     breaks = 0
     end = b""
     with open_bytes(file) as content:
-        while block := content.read(_BLOCK_BYTES):
+        while block := content.read(BLOCK_BYTES):
             if b"\0" in block:
                 raise DataError(file, "be text", "a NUL byte in it: it is damaged, or no CSV file")
             breaks += block.count(b"\n")

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from calibrank.errors import DataError, Setting
 from calibrank.tabular.arrow import numbers_of, parse_ids
 from calibrank.tabular.csv_files import (
+    BLOCK_BYTES,
     csv_batches,
     csv_names,
     ending_of,
@@ -164,14 +165,15 @@ def read_tasks(
     in `encoded` keep the dictionaries that most of them are stored with.
     """
     unreported = size = file.stat().st_size
+    # A CSV file is read by blocks. How much a packed one has left is known only at its end.
+    block = 0 if ending_of(file).endswith(".gz") else BLOCK_BYTES
     first = 0
     with _readable(file):
         total, chunks = _chunks(file, columns, encoded)
         for rows, read in chunks:
             yield partial(_read_chunk, file, columns, first, before, read)
             first += rows
-            # A CSV file's number of rows is known only at its end; progress waits until then.
-            share = size * rows // total if total else 0
+            share = size * rows // total if total else min(block, unreported)
             unreported -= share
             if progress is not None:
                 progress(share)
