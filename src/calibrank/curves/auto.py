@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import accumulate
 from operator import add
 from typing import Any
@@ -24,7 +23,6 @@ from calibrank.evidence import Evidence, Labels, as_evidence, weighted
 from calibrank.maps import CalibrationMap, CandidateLoss, Curve, Selection
 from calibrank.maps.training import require_both_classes
 from calibrank.summary import Summary
-from calibrank.summary.grid import CAPACITY
 from calibrank.tables import hash_partitions, row_partitions
 
 # Each fold costs one fit per candidate; more folds than this change no choice.
@@ -105,9 +103,8 @@ class Auto(Calibrator):
                 )
             summaries.append(Summary.of(array[rows], evidence.rows(rows)))
         calibrator, selection = self.choose(summaries)
-        summary = reduce(add, summaries)
-        if not summary.exact and calibrator.distinct_scores > CAPACITY:
-            summary = Summary.of(array, evidence, distinct=calibrator.distinct_scores)
+        # Pooling the rows again is faster than merging the folds.
+        summary = Summary.of(array, evidence, distinct=calibrator.distinct_scores)
         return with_selection(calibrator.fit_summary(summary), selection)
 
     def fit_rows(self, scores: Floats, evidence: Evidence) -> tuple[CalibrationMap, Summary]:
