@@ -17,15 +17,8 @@ from calibrank._internal.arguments import instance, real, require_seed, seeded, 
 from calibrank._internal.validation import Floats, IdsLike, Indices, Numbers, ids
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
-from calibrank.metrics.metric import (
-    Additive,
-    Metric,
-    Ranking,
-    Top,
-    codes_of,
-    mean_probabilities,
-    rank_by_user,
-)
+from calibrank.metrics.lists import Ranking, codes_of, rank_by_user
+from calibrank.metrics.metric import Additive, Metric, Top, mean_probabilities
 from calibrank.metrics.ranking import UserMean
 
 Codes = npt.NDArray[np.intp]

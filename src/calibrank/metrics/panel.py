@@ -35,7 +35,7 @@ from calibrank.metrics.clustered_bootstrap import (
     interval_of_sums,
     nonempty,
 )
-from calibrank.metrics.metric import Additive, Metric, Top
+from calibrank.metrics.metric import Additive, Metric, Top, row_parts
 from calibrank.metrics.pooled import (
     LOG_ODDS_BINS,
     Discrimination,
@@ -106,9 +106,6 @@ HEADLINE: tuple[Metric, ...] = (
 """The metrics printed for every fit: a proper score first, and beside it that of a constant."""
 
 
-_PART = 2**15
-
-
 class ClusterSums:
     """A metric's sums per cluster of users, accumulated batch by batch in fixed memory."""
 
@@ -155,9 +152,7 @@ class PanelSums:
 
     def add(self, probabilities: Floats, evidence: Evidence, clusters: Codes) -> None:
         """Add a batch of rows, each with the number of its cluster."""
-        # Parts whose terms stay in cache take half the time of large batches.
-        for start in range(0, len(clusters), _PART):
-            part = slice(start, start + _PART)
+        for part in row_parts(len(clusters)):
             self._add(probabilities[part], evidence.rows(part), clusters[part])
 
     def _add(self, probabilities: Floats, evidence: Evidence, clusters: Codes) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from calibrank._internal.validation import Floats
+from calibrank._internal.threads import meanwhile
+from calibrank._internal.validation import Floats, Integers
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, naive, soft_evidence
 from calibrank.maps import CalibrationMap
@@ -142,7 +143,7 @@ class _ListRows(NamedTuple):
     probabilities: Floats
     positive: Floats
     total: Floats
-    users: npt.NDArray[np.intp]
+    users: Integers
 
 
 @dataclass(slots=True)
@@ -171,7 +172,7 @@ class _Accumulator:
         # Rows of a user fall into one cluster in whichever batch they are; without users, single
         # rows are distributed over the clusters.
         if rows.users is not None and keep_rows:
-            users = self.user_numbers.encode(rows.users).codes.astype(np.intp)
+            users = self.user_numbers.encode(rows.users).codes
             clusters = self._clusters_of(users)
         else:
             clusters = buckets_of(rows, self.rows, self.clusters)
@@ -192,7 +193,7 @@ class _Accumulator:
         kept = _ListRows(probabilities, evidence.positive, evidence.total, users)
         self.list_rows.append(kept)
 
-    def _clusters_of(self, users: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    def _clusters_of(self, users: Integers) -> npt.NDArray[np.intp]:
         """The clusters of numbered users; each is hashed once, in the batch where it is new."""
         new = self.user_numbers.values[len(self.cluster_of_user) :]
         added = hash_partitions(new, self.clusters)
@@ -201,9 +202,12 @@ class _Accumulator:
 
     def result(self) -> Evaluation:
         summary = self.pooled.summary()
-        estimates = self.sums.estimates(summary)
-        if self.list_rows:
-            estimates |= self._list_estimates(has_positives=bool(summary.positive.any()))
+        lists = {}
+        # NumPy sorts and takes rows without Python's lock, so the two kinds share the cores.
+        with meanwhile(lambda: self.sums.estimates(summary)) as panel:
+            if self.list_rows:
+                lists = self._list_estimates(has_positives=bool(summary.positive.any()))
+            estimates = panel() | lists
         asked = (*PER_LIST, *self.metrics)
         return Evaluation(
             rows=self.rows,
