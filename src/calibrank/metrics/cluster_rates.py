@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._internal.validation import Floats, add_up
+from calibrank._internal.validation import Floats, add_up, row_parts
 from calibrank.evidence import Evidence
 from calibrank.metrics.clustered_bootstrap import Codes, draw_matrix
-from calibrank.metrics.metric import calibration_masses, row_parts
+from calibrank.metrics.metric import calibration_masses
 
 # The 97.5% quantile of the normal distribution, for Wilson's 95% interval.
 _Z = 1.96

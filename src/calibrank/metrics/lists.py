@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._internal.validation import Floats, Ids, Indices, Mask, starts_of
+from calibrank._internal.validation import Floats, Ids, Indices, Mask, row_parts, starts_of
 
 
 class Ranking(NamedTuple):
@@ -51,14 +51,15 @@ def rank_by_user(
     With `first`, rows that are surely below each user's first so many are left out. A row that is
     not counted must not take a rank from a row that is; users without any are left out.
     """
-    rows = np.arange(len(values))
+    rows: Indices | None = None
     if counted is not None and not counted.all():
         rows = np.flatnonzero(counted)
         values, users = values[rows], users[rows]
     codes = codes_of(users)
     if first is not None:
         chosen = _may_be_first(values, codes, first)
-        rows, codes, values = rows[chosen], codes[chosen], values[chosen]
+        rows = chosen if rows is None else rows[chosen]
+        codes, values = codes[chosen], values[chosen]
     order = _ranked_order(values, codes)
     user = codes[order]
     starts_user = starts_of(user)
@@ -68,7 +69,7 @@ def rank_by_user(
     tie = np.cumsum(starts_tie) - 1
     rank = tie_starts[tie] - user_starts[user]
     tie_sizes = np.diff(tie_starts, append=len(values))
-    return Ranking(rows[order], user, rank, tie_sizes[tie])
+    return Ranking(order if rows is None else rows[order], user, rank, tie_sizes[tie])
 
 
 def _may_be_first(values: Floats, codes: Indices, n: int) -> Indices:
@@ -79,9 +80,15 @@ def _may_be_first(values: Floats, codes: Indices, n: int) -> Indices:
         return np.arange(len(values))
     # The n-th highest of a list is not below the n-th highest of the maxima of parts of the list.
     highest = np.full(size, -np.inf)
-    np.maximum.at(highest, codes * parts + np.arange(len(codes)) % parts, values)
+    for part in row_parts(len(values)):
+        places = codes[part] * parts + np.arange(part.start, part.stop) % parts
+        np.maximum.at(highest, places, values[part])
     bound = np.partition(highest.reshape(-1, parts), n, axis=1)[:, n]
-    return np.flatnonzero(values >= bound[codes])
+
+    def rows_of(part: slice) -> Indices:
+        return part.start + np.flatnonzero(values[part] >= bound[codes[part]])
+
+    return np.concatenate([rows_of(part) for part in row_parts(len(values))])
 
 
 def _ranked_order(values: Floats, codes: Indices) -> Indices:

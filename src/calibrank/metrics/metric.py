@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from enum import Enum
 from inspect import cleandoc
@@ -26,17 +25,6 @@ from calibrank._internal.validation import (
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
 from calibrank.metrics.lists import Ranking, rank_by_user
-
-_PART = 2**15
-
-
-def row_parts(rows: int) -> Iterator[slice]:
-    """Slices of so few rows that columns computed from them stay in cache.
-
-    Sums of large tables take half the time so: new memory has to be cleared first.
-    """
-    for start in range(0, rows, _PART):
-        yield slice(start, start + _PART)
 
 
 class Better(Enum):

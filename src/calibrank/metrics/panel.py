@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._internal.validation import Floats, Ids, add_up
+from calibrank._internal.validation import Floats, Ids, add_up, row_parts
 from calibrank.evidence import Evidence
 from calibrank.metrics.binned import ECE, MCE, DebiasedECE
 from calibrank.metrics.calibration_test import (
@@ -35,7 +35,7 @@ from calibrank.metrics.clustered_bootstrap import (
     interval_of_sums,
     nonempty,
 )
-from calibrank.metrics.metric import Additive, Metric, Top, row_parts
+from calibrank.metrics.metric import Additive, Metric, Top
 from calibrank.metrics.pooled import (
     LOG_ODDS_BINS,
     Discrimination,

@@ -57,10 +57,11 @@ def page_data(rows: ReportRows, fitted: CalibrationMap) -> dict[str, Any]:
     probabilities = rows.predict(fitted)
     clusters = Clusters.of(rows.clusters)
     sums = PanelSums(clusters.size)
-    score_range = _score_range(rows)
 
     def of_lists_and_bins() -> dict[str, Any]:
+        score_range = _score_range(rows)
         return {
+            "score_range": score_range,
             "lists": _of_lists(rows, probabilities),
             "curves": _curves(clusters, probabilities, evidence),
             "segments": segment_tables(rows, probabilities, clusters),
@@ -92,7 +93,7 @@ def page_data(rows: ReportRows, fitted: CalibrationMap) -> dict[str, Any]:
         "metrics": describe_metrics(PANEL),
         "histogram": parts["histogram"],
         "scores": parts["scores"],
-        "map_curve": _map_curve(score_range, fitted),
+        "map_curve": _map_curve(parts["score_range"], fitted),
         "parameters": _parameters(fitted),
         "segments": parts["segments"],
         "segment_test": segment_test(parts["segments"], rows, fitted),

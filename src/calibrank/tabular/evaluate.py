@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from calibrank._internal.threads import meanwhile
-from calibrank._internal.validation import Floats, Integers
+from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, naive, soft_evidence
 from calibrank.maps import CalibrationMap
@@ -143,7 +143,7 @@ class _ListRows(NamedTuple):
     probabilities: Floats
     positive: Floats
     total: Floats
-    users: Integers
+    users: npt.NDArray[np.intp]
 
 
 @dataclass(slots=True)
@@ -172,7 +172,8 @@ class _Accumulator:
         # Rows of a user fall into one cluster in whichever batch they are; without users, single
         # rows are distributed over the clusters.
         if rows.users is not None and keep_rows:
-            users = self.user_numbers.encode(rows.users).codes
+            # Code 0 is a missing user, and valid rows have none.
+            users = self.user_numbers.encode(rows.users).codes.astype(np.intp) - 1
             clusters = self._clusters_of(users)
         else:
             clusters = buckets_of(rows, self.rows, self.clusters)
@@ -193,9 +194,9 @@ class _Accumulator:
         kept = _ListRows(probabilities, evidence.positive, evidence.total, users)
         self.list_rows.append(kept)
 
-    def _clusters_of(self, users: Integers) -> npt.NDArray[np.intp]:
+    def _clusters_of(self, users: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
         """The clusters of numbered users; each is hashed once, in the batch where it is new."""
-        new = self.user_numbers.values[len(self.cluster_of_user) :]
+        new = self.user_numbers.values[1 + len(self.cluster_of_user) :]
         added = hash_partitions(new, self.clusters)
         self.cluster_of_user = np.concatenate([self.cluster_of_user, added])
         return self.cluster_of_user[users]
