@@ -104,11 +104,13 @@ def print_many_levels(*, slopes: bool, levels: int = 100_000, rows: int = 5_000_
             "score": rng.normal(size=rows),
         }
     )
-    known = pa.table({"item": names, "intercept": intercepts})  # noqa: F841  (read by DuckDB)
+    columns = {"item": names, "intercept": intercepts, "slope": of_levels}
+    known = pa.table(columns)  # noqa: F841  (read by DuckDB)
     with duckdb.connect() as connection:
         connection.execute("CREATE TABLE scores AS SELECT * FROM given")
         connection.execute("CREATE TABLE levels AS SELECT * FROM known")
-        formula = "1 / (1 + exp(-(score + intercept))) AS p"
+        log_odds = "slope * score + intercept" if slopes else "score + intercept"
+        formula = f"1 / (1 + exp(-({log_odds}))) AS p"
         plain = f"SELECT {formula} FROM scores LEFT JOIN levels USING (item)"  # noqa: S608  (ours)
         sql = f"SELECT {to_sql(fitted, 'duckdb')} AS p FROM scores"  # noqa: S608  (our own map)
         join = time_of(connection, plain)

@@ -104,6 +104,9 @@ class Interactions:
         return f"Interactions({rows}, {self.n_users:,} users, {self.n_items:,} items)"
 
 
+# Rows whose numbers are hashed at a time: they stay in cache.
+_BLOCK = 2**15
+
 Frame: TypeAlias = "IntoFrame"
 """A dataframe of any library that narwhals supports."""
 
@@ -271,7 +274,7 @@ def hash_partitions(names: Iterable[object], partitions: int) -> Indices:
     """
     # Python's own hash of a string changes from run to run.
     hashes = [zlib.crc32(str(name).encode()) for name in names]
-    return np.array([value % partitions for value in hashes], dtype=np.intp)
+    return (np.array(hashes, dtype=np.int64) % partitions).astype(np.intp)
 
 
 def row_partitions(first: int, rows: int, partitions: int) -> Indices:
@@ -283,8 +286,12 @@ def row_partitions(first: int, rows: int, partitions: int) -> Indices:
     >>> row_partitions(0, 8, 5)
     array([0, 0, 4, 4, 2, 0, 3, 0])
     """
-    mixed = mix_bits(np.arange(first + 1, first + rows + 1, dtype=np.uint64))
-    return (mixed % np.uint64(partitions)).astype(np.intp)
+    found = np.empty(rows, dtype=np.intp)
+    for start in range(0, rows, _BLOCK):
+        block = found[start : start + _BLOCK]
+        numbers = np.arange(first + start + 1, first + start + len(block) + 1, dtype=np.uint64)
+        block[:] = mix_bits(numbers) % np.uint64(partitions)
+    return found
 
 
 def mix_bits(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

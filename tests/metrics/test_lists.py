@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrank.metrics.metric import codes_of, rank_by_user
+from calibrank.metrics.lists import codes_of, rank_by_user
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,18 @@ from calibrank.metrics.metric import codes_of, rank_by_user
 )
 def test_users_are_numbered_in_increasing_order(users: np.ndarray) -> None:
     np.testing.assert_array_equal(codes_of(users), np.unique(users, return_inverse=True)[1])
+
+
+@pytest.mark.parametrize("decimals", [2, 17])
+def test_the_first_of_long_lists_are_found_among_few_rows(decimals: int) -> None:
+    rng = np.random.default_rng(1)
+    users, values = rng.integers(0, 300, 9000), rng.random(9000).round(decimals)
+    ranking = rank_by_user(values, users, 5)
+    everything = rank_by_user(values, users)
+    is_first, is_first_of_all = ranking.rank < 5, everything.rank < 5
+    for few, many in zip(ranking, everything, strict=True):
+        np.testing.assert_array_equal(few[is_first], many[is_first_of_all])
+    assert len(ranking.order) < 2 * is_first.sum()
 
 
 def test_rows_are_sorted_by_user_and_descending_value_and_ties_keep_their_order() -> None:

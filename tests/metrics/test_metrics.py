@@ -16,8 +16,9 @@ from calibrank.metrics import (
     ReleasedECE,
     ReleasedMCE,
 )
+from calibrank.metrics.lists import rank_by_user
 from calibrank.metrics.metric import require_users
-from calibrank.metrics.ranking import _discounted_gain, rank_by_user
+from calibrank.metrics.ranking import _discounted_gain
 from tests.metrics.sums import cluster_sums
 
 
@@ -59,6 +60,19 @@ def test_equal_mass_bins_have_equal_mass() -> None:
     p = np.random.default_rng(0).random(1_000) ** 3
     bins = EqualMass(10).bin_indices(p, cr.naive(np.zeros(1_000)))
     np.testing.assert_array_equal(np.bincount(bins), np.full(10, 100))
+
+
+@pytest.mark.parametrize("decimals", [0, 1, 17])
+@pytest.mark.parametrize("weights", [np.ones(500), 2.0 + np.arange(500) % 7])
+def test_the_middle_of_its_mass_decides_the_bin_of_a_tie(
+    weights: np.ndarray, decimals: int
+) -> None:
+    p = np.random.default_rng(0).random(500).round(decimals)
+    evidence = cr.naive(np.zeros(500), weights=weights)
+    below = np.array([weights[p < value].sum() for value in p])
+    tied = np.array([weights[p == value].sum() for value in p])
+    expected = ((below + tied / 2) / weights.sum() * 7).astype(int)
+    np.testing.assert_array_equal(EqualMass(7).bin_indices(p, evidence), expected)
 
 
 def test_log_loss_without_clipping_is_infinite_for_an_impossible_label() -> None:

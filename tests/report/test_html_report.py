@@ -11,7 +11,7 @@ import pytest
 
 import calibrank as cr
 from calibrank.data.score_world import make_world
-from calibrank.report import Report, report
+from calibrank.report import Report, read_table, report
 from calibrank.report.html_report import embed, plain
 from calibrank.report.read_table import read_report_rows
 from calibrank.report.rows import rows_from_arrays
@@ -132,6 +132,14 @@ def test_a_table_on_disk_gives_the_same_rows_as_its_arrays(table: Path) -> None:
     np.testing.assert_array_equal(read.clusters, expected.clusters)
     missing_ages = sum(value is None for value in arrays["age"])
     assert np.isnan(read.segments["age"]).sum() == missing_ages
+
+
+def test_users_of_a_table_that_fits_in_memory_are_not_hashed_to_sample_them(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(read_table, "buckets_of")
+    columns = Columns("score", "label", cr.naive, user="user_id")
+    assert len(read_report_rows(Table.find(str(table)), columns, Rules(skip=False))) == 6000
 
 
 def test_a_table_too_long_for_memory_is_sampled_by_user(table: Path) -> None:

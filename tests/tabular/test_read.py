@@ -1,6 +1,9 @@
 """Finding the files of a table, choosing its columns, and reading its rows in batches."""
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ import calibrank as cr
 from calibrank.tabular import files
 from calibrank.tabular.arrow import indices_of, names_of, take_ids, to_arrow
 from calibrank.tabular.files import Batch
-from calibrank.tabular.read import Table
+from calibrank.tabular.read import Table, prefetch
 
 
 def write(path: Path, columns: dict[str, Any], **options: Any) -> None:
@@ -146,6 +149,25 @@ def test_tasks_can_be_run_in_any_order(tmp_path: Path) -> None:
     assert len(tasks) == 3
     assert numbers(tasks[2](), "score") == [6, 7, 8]
     assert numbers(tasks[0](), "score") == [0, 1, 2]
+
+
+def test_other_threads_list_the_tasks_and_run_them_in_order() -> None:
+    """Listing the tasks of a CSV file parses it."""
+    threads = []
+
+    def tasks() -> Iterator[Callable[[], list[int]]]:
+        for number in range(4):
+            threads.append(threading.get_ident())
+            yield partial(list, [number])
+        raise ValueError("the table ends here")
+
+    found = []
+    with pytest.raises(ValueError, match="ends here"):
+        found.extend(prefetch(tasks()))
+    assert len(threads) == 4
+    assert threading.get_ident() not in threads
+    found = list(islice(prefetch(tasks()), 4))
+    assert found == [0, 1, 2, 3]
 
 
 def test_files_and_row_groups_without_rows_give_no_batch(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from calibrank.anchoring._population import population_scores
 from calibrank.evidence import Evidence
 from calibrank.maps import PiecewiseCurve, PositionTerm, SmoothTerm
 from calibrank.maps.term import number_column
-from calibrank.metrics.metric import rank_by_user
+from calibrank.metrics.lists import rank_by_user
 from calibrank.terms import Position
 
 EXPONENTS = {0.6: (0.2, 0.9), 0.0: (0.1, 0.1)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import accumulate
 from operator import add
 from typing import Any, NamedTuple
@@ -22,9 +21,7 @@ from calibrank.curves.steps import Isotonic
 from calibrank.errors import DataError, FitError, FlatMapWarning, SmallTableWarning
 from calibrank.evidence import Evidence, Labels, as_evidence, weighted
 from calibrank.maps import CalibrationMap, CandidateLoss, Curve, Selection
-from calibrank.maps.training import require_both_classes
 from calibrank.summary import Summary
-from calibrank.summary.grid import CAPACITY
 from calibrank.tables import hash_partitions, row_partitions
 
 # Each fold costs one fit per candidate; more folds than this change no choice.
@@ -115,9 +112,8 @@ class Auto(Calibrator):
             if len(rows):
                 summaries.append(Summary.of(array[rows], evidence.rows(rows)))
         calibrator, selection, reason = self.choose(summaries)
-        summary = reduce(add, summaries)
-        if not summary.exact and calibrator.distinct_scores > CAPACITY:
-            summary = Summary.of(array, evidence, distinct=calibrator.distinct_scores)
+        # Pooling the rows again is faster than merging the folds.
+        summary = Summary.of(array, evidence, distinct=calibrator.distinct_scores)
         fitted = with_selection(calibrator.fit_summary(summary), selection)
         if reason is not None:
             warnings.warn(reason, SmallTableWarning, stacklevel=2)
@@ -129,8 +125,6 @@ class Auto(Calibrator):
 
     def choose(self, folds: Sequence[Summary]) -> Choice:
         """Choose a method by one summary per fold; the first one where there are too few rows."""
-        if folds:
-            require_both_classes(reduce(add, folds))
         problem = _too_few(folds)
         if problem is None:
             return Choice(*self._choose(folds))

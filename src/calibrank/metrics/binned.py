@@ -13,7 +13,15 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from calibrank._internal.arguments import MOST_BINS, instance, whole
-from calibrank._internal.validation import Floats, Ids, Indices, Numbers, add_up, probability_column
+from calibrank._internal.validation import (
+    Floats,
+    Ids,
+    Indices,
+    Numbers,
+    add_up,
+    probability_column,
+    starts_of,
+)
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
 from calibrank.metrics.metric import Additive, Better, calibration_masses, mean_probabilities
 
@@ -51,12 +59,24 @@ class EqualMass(Binning):
     """Bins of about equal total mass; rows with equal probabilities share a bin."""
 
     def bin_indices(self, probabilities: Floats, evidence: Evidence) -> Indices:
-        _, groups = np.unique(probabilities, return_inverse=True)
-        mass = add_up(groups, evidence.total)
+        totals = evidence.total
+        if totals.min() == totals.max():
+            # Only the sorted probabilities matter, and they are found faster than their order.
+            ordered = np.sort(probabilities)
+            starts = np.flatnonzero(starts_of(ordered))
+            mass = np.diff(starts, append=len(ordered))
+        else:
+            order = np.argsort(probabilities, kind="stable")
+            ordered = probabilities[order]
+            is_start = starts_of(ordered)
+            starts = np.flatnonzero(is_start)
+            mass = add_up(np.cumsum(is_start) - 1, totals[order])
         # The middle of a group's mass decides its bin, so a large group is placed fairly.
         middle = (np.cumsum(mass) - mass / 2) / mass.sum()
-        bin_of_group = (middle * self.bins).astype(np.intp)
-        return np.minimum(bin_of_group, self.bins - 1)[groups]
+        first = np.searchsorted(middle * self.bins, np.arange(1, self.bins))
+        # A bin that starts behind the last group is empty.
+        edges = ordered[starts[first[first < len(starts)]]]
+        return np.searchsorted(edges, probabilities, side="right")
 
 
 class ReliabilityCurve(NamedTuple):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._internal.validation import Floats, add_up
+from calibrank._internal.validation import Floats, add_up, row_parts
 from calibrank.evidence import Evidence
 from calibrank.metrics.clustered_bootstrap import Codes, draw_matrix
 from calibrank.metrics.metric import calibration_masses
@@ -77,8 +77,14 @@ class Clusters:
 
         `bins`, `probabilities` and `evidence` are those of the rows.
         """
-        masses = calibration_masses(probabilities, evidence)
-        positive, total, predicted = [self.sums(bins, mass, n_bins, rows) for mass in masses]
+        codes = self.codes if rows is None else self.codes[rows]
+        sums = np.zeros((3, self.size * n_bins))
+        for part in row_parts(len(bins)):
+            places = codes[part] * n_bins + bins[part]
+            masses = calibration_masses(probabilities[part], evidence.rows(part))
+            for each, mass in zip(sums, masses, strict=True):
+                np.add.at(each, places, mass)
+        positive, total, predicted = sums.reshape(3, self.size, n_bins)
         counts = add_up(bins, None, n_bins)
         mass = total.sum(axis=0)
         return Rates(

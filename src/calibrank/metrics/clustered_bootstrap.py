@@ -14,18 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrank._internal.arguments import instance, real, require_seed, seeded, whole
-from calibrank._internal.validation import Floats, IdsLike, Indices, Numbers, ids
+from calibrank._internal.validation import Floats, IdsLike, Indices, Numbers, add_up, ids
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
-from calibrank.metrics.metric import (
-    Additive,
-    Metric,
-    Ranking,
-    Top,
-    codes_of,
-    mean_probabilities,
-    rank_by_user,
-)
+from calibrank.metrics.lists import Ranking, codes_of, rank_by_user
+from calibrank.metrics.metric import Additive, Metric, Top, mean_probabilities
 from calibrank.metrics.ranking import UserMean
 
 Codes = npt.NDArray[np.intp]
@@ -46,6 +39,9 @@ Sums are kept per cluster, so memory does not grow with the number of users, and
 
 # Numbers that the sums of a block of resamples may have: 128 MB.
 _MOST_SUMS = 2**24
+
+# Sums of clusters and bins that are kept as they are, zeros included: 8 MB.
+_MOST_DENSE = 2**20
 
 # To which part the ends of an inverted interval are found, far below what resampling resolves.
 _SHARE_TOLERANCE = 1e-3
@@ -123,8 +119,9 @@ def bootstrap_all(
     evidence = nonzero_evidence(labels, len(values))
     user_ids = ids("users", users, len(values))
     metrics = [metric.bind(columns, len(values)) for metric in metrics]
-    chosen: Indices = np.flatnonzero(evidence.total > 0)
-    if len(chosen) < len(values):
+    is_weighted = evidence.total > 0
+    if not is_weighted.all():
+        chosen: Indices = np.flatnonzero(is_weighted)
         values, user_ids, evidence = values[chosen], user_ids[chosen], evidence.rows(chosen)
         metrics = [metric.take(chosen) for metric in metrics]
     codes = codes_of(user_ids)
@@ -184,12 +181,16 @@ def _estimate(
 def sums_of_rows(
     metric: Additive, probabilities: Floats, evidence: Evidence, clusters: Codes, size: int
 ) -> list[Any]:
-    """Each term's sums, clusters x bins, as sparse matrices: there may be millions of bins."""
+    """Each term's sums, clusters x bins; as sparse matrices where there are many bins."""
+    bins = metric.bin_indices(probabilities, evidence)
+    n_bins = int(bins.max()) + 1
+    terms = metric.terms(probabilities, evidence)
+    if size * n_bins <= _MOST_DENSE:
+        places = clusters * n_bins + bins
+        return [add_up(places, term, size * n_bins).reshape(size, n_bins) for term in terms]
     from scipy import sparse  # noqa: PLC0415  (slow to load)
 
-    bins = metric.bin_indices(probabilities, evidence)
-    shape = (size, int(bins.max()) + 1)
-    terms = metric.terms(probabilities, evidence)
+    shape = (size, n_bins)
     return [sparse.csr_array((term, (clusters, bins)), shape=shape) for term in terms]
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from enum import Enum
 from inspect import cleandoc
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,95 +21,10 @@ from calibrank._internal.validation import (
     add_up,
     ids,
     probability_column,
-    starts_of,
 )
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
-
-
-class Ranking(NamedTuple):
-    """Rows sorted user by user, highest value first, with the ranks that each one's tie spans."""
-
-    order: Indices
-    """Row numbers in ranked order; the other columns are in this order."""
-    user: Indices
-    rank: Indices
-    """The first rank of the row's tie in the user's list, counted from 0."""
-    ties: Indices
-    """How many rows share the tie."""
-
-    def fraction_in_top(self, n: int) -> Floats:
-        """Return how much of each row is in the top n: 1, 0, or its share of the last tie."""
-        return np.clip((n - self.rank) / self.ties, 0, 1)
-
-
-def codes_of(users: Ids) -> Indices:
-    """Number the distinct users in increasing order, and return the number of each row's user.
-
-    >>> codes_of(np.array([7, 3, 7])).tolist()
-    [1, 0, 1]
-    """
-    # Users are often numbered already: then marking those that occur takes no sorting.
-    if users.dtype.kind in "iu" and len(users) and users.min() >= 0:
-        most = int(users.max())
-        if most < 4 * len(users):
-            occurs = np.zeros(most + 1, dtype=bool)
-            occurs[users] = True
-            if occurs.all():
-                return users.astype(np.intp, copy=False)
-            return (np.cumsum(occurs) - 1)[users]
-    return np.unique(users, return_inverse=True)[1]
-
-
-def rank_by_user(
-    values: Floats, users: Ids, first: int | None = None, counted: Mask | None = None
-) -> Ranking:
-    """Sort rows into one list per user, highest value first.
-
-    With `first`, rows that are surely below each user's first so many are left out. A row that is
-    not counted must not take a rank from a row that is; users without any are left out.
-    """
-    rows = np.arange(len(values))
-    if counted is not None and not counted.all():
-        rows = np.flatnonzero(counted)
-        values, users = values[rows], users[rows]
-    codes = codes_of(users)
-    if first is not None:
-        chosen = _may_be_first(values, codes, first)
-        rows, codes, values = rows[chosen], codes[chosen], values[chosen]
-    order = _ranked_order(values, codes)
-    user = codes[order]
-    starts_user = starts_of(user)
-    starts_tie = starts_user | starts_of(values[order])
-    user_starts = np.flatnonzero(starts_user)
-    tie_starts = np.flatnonzero(starts_tie)
-    tie = np.cumsum(starts_tie) - 1
-    rank = tie_starts[tie] - user_starts[user]
-    tie_sizes = np.diff(tie_starts, append=len(values))
-    return Ranking(rows[order], user, rank, tie_sizes[tie])
-
-
-def _may_be_first(values: Floats, codes: Indices, n: int) -> Indices:
-    """Rows that may be among their user's n highest, and few others."""
-    size = (int(codes.max(initial=0)) + 1) * n
-    if size > len(values):
-        return np.arange(len(values))
-    # The n-th highest of a list is not below the lowest of the maxima of n parts of the list.
-    highest = np.full(size, -np.inf)
-    np.maximum.at(highest, codes * n + np.arange(len(codes)) % n, values)
-    bound = highest.reshape(-1, n).min(axis=1)
-    return np.flatnonzero(values >= bound[codes])
-
-
-def _ranked_order(values: Floats, codes: Indices) -> Indices:
-    """Row numbers by user and descending value; ties stay in order."""
-    # By descending value, then by user. Sorting the keys (user, place) is several times faster
-    # than a stable sort of users; a place takes 32 bits.
-    by_value = np.argsort(-values, kind="stable")
-    if len(values) < 2**31:
-        keys = np.sort((codes[by_value].astype(np.int64) << 32) + np.arange(len(values)))
-        return by_value[keys & 0xFFFFFFFF]
-    return by_value[np.argsort(codes[by_value], kind="stable")]
+from calibrank.metrics.lists import Ranking, rank_by_user
 
 
 class Better(Enum):

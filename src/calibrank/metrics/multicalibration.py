@@ -229,14 +229,15 @@ class SegmentSums(NamedTuple):
         # The slope turns around the mean of its segment, so that it is no copy of the level.
         slope = log_odds - mean[column.codes]
         variance = row_variances(probabilities, evidence)
+        unexplained = residuals - explained
+        places = clusters * size + column.codes
+        n_places = (int(clusters.max()) + 1) * size
         parts = []
-        for function in (np.ones_like(slope), slope):
-            places = clusters * size + column.codes
-            unexplained = (residuals - explained) * function
-            sums = add_up(places, unexplained, (int(clusters.max()) + 1) * size)
-            sums = sums.reshape(-1, size)
+        level, turn = (unexplained, variance), (unexplained * slope, variance * slope**2)
+        for of_rows, least_of_rows in (level, turn):
+            sums = add_up(places, of_rows, n_places).reshape(-1, size)
             # Without any positive, the squared residuals of rare positives are far too small.
-            least = add_up(column.codes, variance * function**2, size)
+            least = add_up(column.codes, least_of_rows, size)
             spread = np.sqrt(np.maximum((sums**2).sum(axis=0), least))
             parts.append(sums / np.maximum(spread, 1e-300))
         return cls(

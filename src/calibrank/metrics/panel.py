@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrank._internal.validation import Floats, Ids, add_up
+from calibrank._internal.validation import Floats, Ids, add_up, row_parts
 from calibrank.evidence import Evidence
 from calibrank.metrics.binned import ECE, MCE, DebiasedECE
 from calibrank.metrics.calibration_test import (
@@ -106,9 +106,6 @@ HEADLINE: tuple[Metric, ...] = (
 """The metrics printed for every fit: a proper score first, and beside it that of a constant."""
 
 
-_PART = 2**15
-
-
 class ClusterSums:
     """A metric's sums per cluster of users, accumulated batch by batch in fixed memory."""
 
@@ -155,9 +152,7 @@ class PanelSums:
 
     def add(self, probabilities: Floats, evidence: Evidence, clusters: Codes) -> None:
         """Add a batch of rows, each with the number of its cluster."""
-        # Parts whose terms stay in cache take half the time of large batches.
-        for start in range(0, len(clusters), _PART):
-            part = slice(start, start + _PART)
+        for part in row_parts(len(clusters)):
             self._add(probabilities[part], evidence.rows(part), clusters[part])
 
     def _add(self, probabilities: Floats, evidence: Evidence, clusters: Codes) -> None:

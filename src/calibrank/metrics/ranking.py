@@ -12,15 +12,8 @@ from calibrank._internal.arguments import LARGEST_COUNT, whole
 from calibrank._internal.validation import Floats, Ids, Indices, Numbers, add_up, score_column
 from calibrank.composition import refusal
 from calibrank.evidence import Evidence
-from calibrank.metrics.metric import (
-    Additive,
-    Better,
-    Metric,
-    Ranking,
-    codes_of,
-    rank_by_user,
-    require_users,
-)
+from calibrank.metrics.lists import Ranking, codes_of, rank_by_user
+from calibrank.metrics.metric import Additive, Better, Metric, require_users
 
 
 class PerUser(NamedTuple):

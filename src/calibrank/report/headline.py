@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrank._internal.logit import logit
+from calibrank._internal.logit import expit, logit
 from calibrank._internal.validation import Floats
 from calibrank.maps import CalibrationMap
 from calibrank.maps.score_shift import AnchorLabels
@@ -60,10 +60,10 @@ def percent(probability: float) -> str:
 
 def sentences(rows: ReportRows, probabilities: Floats, clusters: Clusters) -> list[dict[str, Any]]:
     """Return one sentence per probability that enough rows are near, the preferred one first."""
-    log_odds = logit(probabilities)
     found = []
     for probability in PROBABILITIES:
-        near = np.flatnonzero(np.abs(log_odds - logit(probability)) <= _WINDOW)
+        low, high = expit(logit(probability) + np.array([-_WINDOW, _WINDOW]))
+        near = np.flatnonzero((probabilities >= low) & (probabilities <= high))
         if len(near) >= _MINIMUM_ROWS:
             found.append(_sentence(rows, probabilities, clusters, near, probability))
     if not found:

@@ -44,7 +44,7 @@ def read_report_rows(
     sample = _UserSample(most_rows)
     for rows in rows_of(table, columns, rules, progress):
         sample.add(rows)
-    if not sample.batches:
+    if not sample.batches and not sample.unhashed:
         raise DataError(table.name, "hold at least one valid row", "none", "Check it.")
     return sample.report_rows(columns)
 
@@ -56,12 +56,20 @@ class _UserSample:
     most_rows: int
     batches: list[tuple[Rows, Codes]] = field(default_factory=list)
     """Rows with the hash bucket of each row's user."""
+    unhashed: list[tuple[Rows, int]] = field(default_factory=list)
+    """Rows with the number of the first one, as long as there are not too many."""
     rows_seen: int = 0
     limit: int = _BUCKETS
 
     def add(self, rows: Rows) -> None:
-        self._keep(rows, buckets_of(rows, self.rows_seen, _BUCKETS))
-        self.rows_seen += len(rows.scores)
+        self.unhashed.append((rows, self.rows_seen))
+        self.rows_seen += len(rows)
+        # Hashing the users takes longer than reading them, and most tables fit in memory.
+        if self.rows_seen <= self.most_rows:
+            return
+        for each, first in self.unhashed:
+            self._keep(each, buckets_of(each, first, _BUCKETS))
+        self.unhashed.clear()
         while self.limit > 1 and self._kept() > self.most_rows:
             self.limit //= 2
             batches = self.batches
@@ -80,7 +88,7 @@ class _UserSample:
             self.batches.append((rows.take(sampled), buckets[sampled]))
 
     def report_rows(self, columns: Columns) -> ReportRows:
-        batches = [rows for rows, _ in self.batches]
+        batches = [rows for rows, _ in (*self.batches, *self.unhashed)]
         exposure = exposure_of(columns, batches)
         if exposure is not None:
             batches = [exposure.fill(rows) for rows in batches]
@@ -99,7 +107,7 @@ class _UserSample:
         for name, values in used.items():
             segments[name] = segment_column(name, values, len(joined))
         return ReportRows(
-            scores=joined.scores.astype(np.float64),
+            scores=joined.scores.astype(np.float64, copy=False),
             evidence=make_evidence(columns.evidence, labels, propensity, joined.weights),
             users=users,
             items=items,
@@ -122,7 +130,9 @@ def _columns(columns: Columns, batches: list[Rows]) -> dict[str, Encoded | Float
 
 def _categorical(chunks: list[Any]) -> Categorical:
     joined = join_segments(chunks)
-    return Categorical(joined.codes.astype(np.intp), [str(value) for value in joined.values])
+    return Categorical(
+        joined.codes.astype(np.intp, copy=False), [str(value) for value in joined.values]
+    )
 
 
 def _array(chunks: list[Any]) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 
 from calibrank._internal.logit import logit
 from calibrank._internal.segment_keys import Encoded
+from calibrank._internal.threads import meanwhile
 from calibrank._internal.validation import Floats, add_up
 from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap, FitRecord
@@ -56,34 +57,46 @@ def page_data(rows: ReportRows, fitted: CalibrationMap) -> dict[str, Any]:
     probabilities = rows.predict(fitted)
     clusters = Clusters.of(rows.clusters)
     sums = PanelSums(clusters.size)
-    sums.add(probabilities, evidence, rows.clusters)
-    estimates = sums.estimates(Summary.of(probabilities, evidence)) | _of_lists(rows, probabilities)
-    curves = {}
-    for name, binning in BINNINGS.items():
-        curves[name] = _curve(clusters, probabilities, evidence, binning)
-    test = sums.calibration_test()
-    shape = _misfit(rows, fitted, probabilities)
-    tables = segment_tables(rows, probabilities, clusters)
+
+    def of_lists_and_bins() -> dict[str, Any]:
+        score_range = _score_range(rows)
+        return {
+            "score_range": score_range,
+            "lists": _of_lists(rows, probabilities),
+            "curves": _curves(clusters, probabilities, evidence),
+            "segments": segment_tables(rows, probabilities, clusters),
+            "sentences": sentences(rows, probabilities, clusters),
+            "histogram": _histograms(probabilities),
+            "scores": _score_histograms(rows, probabilities, clusters, score_range),
+        }
+
+    # NumPy sorts and takes rows without Python's lock, so the two halves share the cores.
+    with meanwhile(of_lists_and_bins) as other_half:
+        sums.add(probabilities, evidence, rows.clusters)
+        estimates = sums.estimates(Summary.of(probabilities, evidence))
+        test = sums.calibration_test()
+        shape = _misfit(rows, fitted, probabilities)
+        parts = other_half()
+    estimates |= parts["lists"]
+    p_value, identified = test.p_value, rows.base_rate_identified
     return {
         "headline": {
-            "sentences": sentences(rows, probabilities, clusters),
-            "verdict": verdict(
-                estimates, curves, shape, test.p_value, identified=rows.base_rate_identified
-            ),
+            "sentences": parts["sentences"],
+            "verdict": verdict(estimates, parts["curves"], shape, p_value, identified=identified),
             "base_rate_source": describe_source(fitted),
             "limitations": limitations(rows, fitted),
         },
         "misfit": {**shape._asdict(), "matters": shape.matters},
         "estimates": {name: estimate._asdict() for name, estimate in estimates.items()},
         "calibration_test": test._asdict(),
-        "curves": curves,
+        "curves": parts["curves"],
         "metrics": describe_metrics(PANEL),
-        "histogram": _histograms(probabilities),
-        "scores": _score_histograms(rows, probabilities, clusters),
-        "map_curve": _map_curve(rows, fitted),
+        "histogram": parts["histogram"],
+        "scores": parts["scores"],
+        "map_curve": _map_curve(parts["score_range"], fitted),
         "parameters": _parameters(fitted),
-        "segments": tables,
-        "segment_test": segment_test(tables, rows, fitted),
+        "segments": parts["segments"],
+        "segment_test": segment_test(parts["segments"], rows, fitted),
     }
 
 
@@ -92,9 +105,17 @@ def _of_lists(rows: ReportRows, probabilities: Floats) -> dict[str, Estimate]:
     evidence = rows.evidence
     if rows.users is None or not evidence.positive.any():
         return {}
-    if len(np.unique(rows.users.codes[evidence.total > 0])) < 2:
+    users = rows.users.codes[evidence.total > 0]
+    if users.min() == users.max():
         return {}
     return list_estimates(probabilities, evidence, rows.users.codes, PER_LIST)
+
+
+def _curves(clusters: Clusters, probabilities: Floats, evidence: Evidence) -> dict[str, Any]:
+    curves = {}
+    for name, binning in BINNINGS.items():
+        curves[name] = _curve(clusters, probabilities, evidence, binning)
+    return curves
 
 
 def _curve(
@@ -151,11 +172,11 @@ def _histograms(probabilities: Floats) -> dict[str, Any]:
 
 
 def _score_histograms(
-    rows: ReportRows, probabilities: Floats, clusters: Clusters
+    rows: ReportRows, probabilities: Floats, clusters: Clusters, score_range: tuple[float, float]
 ) -> dict[str, Any]:
     """Return densities of the score for positives and negatives, and the observed rates."""
     evidence = rows.evidence
-    low, high = _score_range(rows)
+    low, high = score_range
     edges = np.linspace(low, high, SCORE_BINS + 1)
     position = (rows.scores - low) / (high - low) * SCORE_BINS
     # Scores beyond the axis are counted in the outermost bins.
@@ -175,9 +196,9 @@ def _score_range(rows: ReportRows) -> tuple[float, float]:
     return (low, high) if low < high else (low - 0.5, high + 0.5)
 
 
-def _map_curve(rows: ReportRows, fitted: CalibrationMap) -> dict[str, Any]:
+def _map_curve(score_range: tuple[float, float], fitted: CalibrationMap) -> dict[str, Any]:
     """Return the map with its interval over the scores; of a map with terms the average one."""
-    scores = np.linspace(*_score_range(rows), CURVE_POINTS)
+    scores = np.linspace(*score_range, CURVE_POINTS)
     average = fitted.without_terms()
     low, high = average.sampling_interval(scores)
     terms = [term.description for term in fitted.terms]
@@ -302,17 +323,15 @@ def _likes_in_other_folds(rows: ReportRows, items: Categorical) -> Floats:
 def _quantile_groups(values: Floats, unit: str) -> Categorical:
     """Group values at their quintiles; equal values share a group, NaN has its own."""
     missing = np.isnan(values)
-    known = values[~missing]
+    known = np.sort(values[~missing])
     edges = known
     if len(known):
         quantiles = np.arange(1, QUANTILE_GROUPS) / QUANTILE_GROUPS
         # "higher" returns values that occur, so that no edge lies between equal values.
         edges = np.unique(np.quantile(known, quantiles, method="higher"))
     codes = np.searchsorted(edges, values, side="right")
-    names = []
-    for group in range(len(edges) + 1):
-        inside = values[(codes == group) & ~missing]
-        names.append(_range_name(inside, unit) if len(inside) else "")
+    groups = np.split(known, np.searchsorted(known, edges))
+    names = [_range_name(group, unit) if len(group) else "" for group in groups]
     codes = np.where(missing, len(names), codes).astype(np.intp)
     return Categorical(codes, [*names, MISSING])
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from calibrank._internal.threads import meanwhile
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, naive, soft_evidence
@@ -171,7 +172,8 @@ class _Accumulator:
         # Rows of a user fall into one cluster in whichever batch they are; without users, single
         # rows are distributed over the clusters.
         if rows.users is not None and keep_rows:
-            users = self.user_numbers.encode(rows.users).codes.astype(np.intp)
+            # Code 0 is a missing user, and valid rows have none.
+            users = self.user_numbers.encode(rows.users).codes.astype(np.intp) - 1
             clusters = self._clusters_of(users)
         else:
             clusters = buckets_of(rows, self.rows, self.clusters)
@@ -194,16 +196,19 @@ class _Accumulator:
 
     def _clusters_of(self, users: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
         """The clusters of numbered users; each is hashed once, in the batch where it is new."""
-        new = self.user_numbers.values[len(self.cluster_of_user) :]
+        new = self.user_numbers.values[1 + len(self.cluster_of_user) :]
         added = hash_partitions(new, self.clusters)
         self.cluster_of_user = np.concatenate([self.cluster_of_user, added])
         return self.cluster_of_user[users]
 
     def result(self) -> Evaluation:
         summary = self.pooled.summary()
-        estimates = self.sums.estimates(summary)
-        if self.list_rows:
-            estimates |= self._list_estimates(has_positives=bool(summary.positive.any()))
+        lists = {}
+        # NumPy sorts and takes rows without Python's lock, so the two kinds share the cores.
+        with meanwhile(lambda: self.sums.estimates(summary)) as panel:
+            if self.list_rows:
+                lists = self._list_estimates(has_positives=bool(summary.positive.any()))
+            estimates = panel() | lists
         asked = (*PER_LIST, *self.metrics)
         return Evaluation(
             rows=self.rows,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from glob import glob, has_magic
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -28,6 +29,8 @@ from calibrank.tabular.files import (
     read_tasks,
     schema,
 )
+
+Result = TypeVar("Result")
 
 _ENDINGS = ", ".join(FORMATS)
 _RULE = "a table (Parquet or CSV file, folder or glob)"
@@ -154,16 +157,24 @@ class Table:
                 )
 
 
-def prefetch(tasks: Iterator[ReadTask]) -> Iterator[Batch]:
-    """Yield the batches of all tasks in order, reading the next ones while one is in use."""
-    with ThreadPoolExecutor(_READERS) as pool:
-        pending = deque[Future[list[Batch]]]()
-        for task in _errors_as_tasks(tasks):
-            pending.append(pool.submit(task))
-            if len(pending) > _READERS:
-                yield from pending.popleft().result()
-        while pending:
-            yield from pending.popleft().result()
+def prefetch(tasks: Iterator[Callable[[], list[Result]]]) -> Iterator[Result]:
+    """Yield the results of all tasks in order, running the next ones while one is in use."""
+    with ThreadPoolExecutor(1) as lister, ThreadPoolExecutor(_READERS) as readers:
+
+        def submit() -> Future[list[Result] | None]:
+            # A thread of its own lists the tasks: of a CSV file, this is what parses it.
+            listed = lister.submit(next, tasks, None)
+            return readers.submit(_run, listed)
+
+        pending = deque([submit() for _ in range(_READERS)])
+        while (results := pending.popleft().result()) is not None:
+            pending.append(submit())
+            yield from results
+
+
+def _run(listed: Future[Callable[[], list[Result]] | None]) -> list[Result] | None:
+    task = listed.result()
+    return None if task is None else task()
 
 
 def _errors_as_tasks(tasks: Iterator[ReadTask]) -> Iterator[ReadTask]:

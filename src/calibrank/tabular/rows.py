@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ from calibrank.propensity import Exposure, Popularity
 from calibrank.tables import hash_partitions
 from calibrank.tabular.arrow import as_segments, indices_of, numbers_of, take_ids, unify_ids
 from calibrank.tabular.columns import Columns
-from calibrank.tabular.files import Batch, Progress
-from calibrank.tabular.read import Table
+from calibrank.tabular.files import Batch, Progress, ReadTask
+from calibrank.tabular.read import Table, prefetch
 from calibrank.tabular.rules import Rules
 
 POPULARITY = Popularity()
@@ -79,8 +80,13 @@ def rows_of(
     table: Table, columns: Columns, rules: Rules, progress: Progress | None
 ) -> Iterator[Rows]:
     """Yield the valid rows of each batch of a table that has any."""
-    for batch in table.batches(columns.read, progress):
-        rows = valid_rows(batch, columns, rules)
+
+    def read(task: ReadTask) -> list[Rows]:
+        return [valid_rows(batch, columns, rules) for batch in task()]
+
+    # Text becomes numbers in the threads that read it.
+    tasks = table.read_tasks(columns.read, progress)
+    for rows in prefetch(partial(read, task) for task in tasks):
         if len(rows):
             yield rows
 

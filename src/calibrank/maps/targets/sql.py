@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-import numpy as np
-
 from calibrank._internal.arguments import label, shown, text
 from calibrank._internal.rules import COLUMN_RULES, ColumnRule
 from calibrank._internal.segment_keys import Key
@@ -154,12 +152,16 @@ class SqlTarget(Target):
     def scaled_by_level(
         self, curve: Sql, x: Sequence[str], keys: Sequence[Key], intercepts: Floats, slopes: Floats
     ) -> Sql:
-        """One join for both numbers, where an engine can multiply lists."""
-        if not self.dialect.dot or len(keys) <= _MOST_BRANCHES:
+        """One join for both numbers, where an engine can name what it found."""
+        if not self.dialect.named or len(keys) <= _MOST_BRANCHES:
             return super(SqlTarget, self).scaled_by_level(curve, x, keys, intercepts, slopes)
-        pairs = np.column_stack([slopes, intercepts]).tolist()
-        found = self._looked_up(x, keys, [str(pair) for pair in pairs], "DOUBLE[]")
-        return self._atom(f"{self.dialect.dot}([{curve.text}, 1], {found})")
+        pairs = []
+        for slope, intercept in zip(slopes.tolist(), intercepts.tolist(), strict=True):
+            pairs.append(f"{{a: {slope}, b: {intercept}}}")
+        found = self._looked_up(x, keys, pairs, "STRUCT(a DOUBLE, b DOUBLE)")
+        name = self.free["k"]
+        formula = f"{name}.a * ({curve.text}) + {name}.b"
+        return self._atom(self.dialect.named.format(formula=formula, name=name, found=found))
 
     def _looked_up(
         self, x: Sequence[str], keys: Sequence[Key], values: Sequence[str], kind: str
