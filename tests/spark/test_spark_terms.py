@@ -74,6 +74,26 @@ def test_a_level_alone_is_fitted_on_all_rows(
     np.testing.assert_allclose(found.errors, expected.errors, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("first", "is_rounded"), [(-30, False), (2**57 - 50, True), (-(2**63), False)]
+)
+def test_levels_of_whole_numbers_of_any_size_are_fitted_in_spark(
+    columns: dict[str, Any], first: int, is_rounded: bool
+) -> None:
+    """Numbers of up to 58 bits share an integer with a bin of the score; others are texts."""
+    from calibrank import spark
+
+    scores = columns["score"].clip(-2, 2).round() if is_rounded else columns["score"]
+    every = {"score": scores, "label": columns["label"], "query": columns["query"] + first}
+    rows = {name: values[:20_000] for name, values in every.items()}
+    model = cr.Platt() + cr.Level("query")
+    (found,) = spark.fit(model, session().createDataFrame(pa.table(rows))).terms
+    (expected,) = model.fit(rows["score"], rows["label"], rows).terms
+    assert found.keys == expected.keys
+    assert (str(first),) in found.keys
+    np.testing.assert_allclose(found.intercepts, expected.intercepts, rtol=1e-6, atol=1e-9)
+
+
 def test_levels_that_are_not_among_the_first_rows_are_found_by_spark(
     columns: dict[str, Any], frame: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
