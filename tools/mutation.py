@@ -313,9 +313,9 @@ def _try_all(package: str, mutants: Sequence[Mutant], jobs: int, written: Path) 
 
     changes = [Change(mutant.path, mutant.content, mutant.lines) for mutant in mutants]
     trials = Trials(ROOT / "src" / "calibrank", changes, jobs, report)
-    trials.start()  # imports are traced, too
+    trials.tracer.start()  # imports are traced, too
     status = _run_tests(ROOT, TESTS[package], trials)
-    written.write_text(json.dumps([outcomes, trials.seconds]), encoding="utf-8")
+    written.write_text(json.dumps([outcomes, trials.tracer.seconds]), encoding="utf-8")
     return status
 
 

@@ -48,7 +48,7 @@ class Tracer:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.tests: dict[str, set[str]] = defaultdict(set)
+        self.tests: dict[str, set[str]] = {}
         """By file and line, e.g. "metrics/metric.py:12"; a test or the path of its file."""
         self.seconds: dict[str, float] = {}
         self._folder = f"{folder}/"
@@ -68,11 +68,20 @@ class Tracer:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
         """Note what a test runs."""
+        self.start()
         self._running = item.nodeid
         begun = time.process_time()
         yield
         self.seconds[item.nodeid] = time.process_time() - begun
         self._running = EVERY_TEST
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_call(self) -> Iterator[None]:
+        """End a test that takes too long to be of use."""
+        signal.signal(signal.SIGPROF, _skip)
+        signal.setitimer(signal.ITIMER_PROF, 1.5 * LONGEST)
+        yield
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
@@ -92,17 +101,22 @@ class Tracer:
 
     def _line(self, frame: FrameType, _event: str, _argument: object) -> Any:
         path = frame.f_code.co_filename[len(self._folder) :]
-        self.tests[f"{path}:{frame.f_lineno}"].add(self._running)
+        self.tests.setdefault(f"{path}:{frame.f_lineno}", set()).add(self._running)
         return self._line
 
 
-class Trials(Tracer):
+def _skip(*_: object) -> None:
+    # If tracing is interrupted here, it is off: the next test starts it again.
+    pytest.skip("takes too long")
+
+
+class Trials:
     """A pytest plugin that runs the collected tests against changes, instead of once."""
 
     def __init__(
         self, folder: Path, changes: Sequence[Change], jobs: int, report: Callable[[int, int], None]
     ) -> None:
-        super().__init__(folder)
+        self.tracer = Tracer(folder)
         self._changes = changes
         self._jobs = jobs
         self._report = report
@@ -111,7 +125,7 @@ class Trials(Tracer):
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: Any) -> bool:
         """Trace all tests, then try each change."""
-        self.stop()
+        self.tracer.stop()
         if session.testsfailed or not self._trace(session):
             raise SystemExit("the tests must pass without a change")
         running: dict[int, int] = {}
@@ -132,14 +146,15 @@ class Trials(Tracer):
     def _trace(self, session: Any) -> bool:
         """Whether all tests pass; what they run is noted."""
         reading, writing = os.pipe()
+        tracer = self.tracer
 
         def traced() -> int:
-            self.start()
+            session.config.pluginmanager.register(tracer)
             failed = _fails(session, session.items)
-            self.stop()
-            tests = {line: sorted(found) for line, found in self.tests.items()}
+            tracer.stop()
+            tests = {line: sorted(found) for line, found in tracer.tests.items()}
             with os.fdopen(writing, "w", encoding="utf-8") as file:
-                json.dump([tests, self.seconds], file)
+                json.dump([tests, tracer.seconds], file)
             return failed
 
         child = fork(traced)
@@ -148,17 +163,16 @@ class Trials(Tracer):
             text = file.read()
         if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
             return False
-        tests, self.seconds = json.loads(text)
-        self.tests.clear()
-        self.tests.update({line: set(found) for line, found in tests.items()})
+        tests, tracer.seconds = json.loads(text)
+        tracer.tests = {line: set(found) for line, found in tests.items()}
         return True
 
     def _outcome(self, session: Any, change: Change) -> int:
-        running = set().union(*[self.tests.get(line, set()) for line in change.lines])
+        running = set().union(*[self.tracer.tests.get(line, set()) for line in change.lines])
         # What has run already, at imports, would keep the old code's results.
         if EVERY_TEST in running or not _put_in_place(change):
             return NOT_TRIED
-        items = in_order(session.items, self.seconds, running)
+        items = in_order(session.items, self.tracer.seconds, running)
         seconds = sum(self.seconds[item.nodeid] for item in items)
         signal.setitimer(signal.ITIMER_PROF, SECONDS + 3 * seconds)
         return KILLED if _fails(session, items) else SURVIVED
