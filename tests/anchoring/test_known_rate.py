@@ -130,3 +130,9 @@ def test_the_ends_of_a_band_have_the_known_rate_at_every_slope(
     expected_low, expected_high = np.min(curves, axis=0), np.max(curves, axis=0)
     np.testing.assert_allclose(found.low, expected_low, atol=1e-6)
     np.testing.assert_allclose(found.high, expected_high, atol=1e-6)
+
+
+def test_log_odds_of_a_band_stay_finite() -> None:
+    certain = known_rate.clipped_logit(np.array([0.0, 0.3, 1.0]))
+    assert expit(certain) == pytest.approx([1e-6, 0.3, 1 - 1e-6], rel=1e-9)
+    np.testing.assert_allclose(known_rate.clipped_log_odds(100 * certain)[[0, 2]], certain[[0, 2]])
