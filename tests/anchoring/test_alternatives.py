@@ -194,3 +194,22 @@ def test_groups_of_neighbours_have_the_sums_of_their_rows(monkeypatch: pytest.Mo
     np.testing.assert_allclose(squares, np.bincount(own, evidence.positive[order] ** 2))
     # Without a correction, pairs are counted: a positive is one pair, like each that it stands for.
     assert groups.total.sum() == pytest.approx(log.weights.sum())
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (([0, 2, 1], [1.0, 0.5, 0.5]), "labels must be 0 or 1, got 2"),
+        (([0, 1, 1], [1.0, 1.5, 0.5]), r"exposure must lie in \[0, 1\], got 1.5"),
+        (([0, 1, 1], [1.0, 0.5]), "exposure must"),
+    ],
+)
+def test_labels_and_exposure_are_checked(given: tuple[list[float], ...], message: str) -> None:
+    with pytest.raises(cr.DataError, match=message):
+        cr.fit_with_sensitivity(cr.Platt(), [0.0, 1.0, 2.0], *given)
+    with pytest.raises(cr.DataError, match="weights must"):
+        cr.fit_with_sensitivity(cr.Platt(), [0.0, 1.0], [0, 1], [0.5, 0.5], weights=[1.0, -1.0])
+    for options in ({"calibrator": "Platt"}, {"propensity_model": 1}, {"scale_known": 1}):
+        arguments = {"calibrator": cr.Platt(), "scores": [0.0, 1.0], "labels": [0, 1]}
+        with pytest.raises(cr.DataError, match="must be"):
+            cr.fit_with_sensitivity(**(arguments | {"exposure": [0.5, 0.5]} | options))

@@ -221,3 +221,9 @@ def test_a_falling_start_has_lines_that_hardly_rise(population: Population) -> N
     for terms in curves:
         assert (np.diff(terms.base_curve) >= 0).all()
         assert np.abs(terms.base_curve).max() <= 14 + 60
+
+
+def test_what_is_no_map_is_not_transferred(fitted: cr.CalibrationMap) -> None:
+    for each in ("map.json", [fitted, 3]):
+        with pytest.raises(cr.DataError, match="must be"):
+            cr.anchoring.transfer(each, [0.0, 1.0])
