@@ -101,7 +101,7 @@ def test_labels_determine_the_top_and_its_slope() -> None:
     by_rank = np.interp([1, 2, 3], found.by_rank.knots, found.by_rank.values)
     at_rank = log_positions(np.array([1.0, 2.0, 3.0]))
     level = 0.7 * (0.8 * at_rank + 1.0) + by_rank
-    np.testing.assert_allclose(level, -1.0 + 0.6 * at_rank + 0.4, atol=0.06)
+    np.testing.assert_allclose(level, -1.0 + 0.6 * at_rank + 0.4, atol=0.1)
     assert found.n == 3
     assert found.curve.value_errors[0] < 0.1
 
