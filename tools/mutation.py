@@ -23,6 +23,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -141,10 +142,14 @@ def main() -> int:
     else:
         generator = random.Random(options.seed)  # noqa: S311  (a sample, not a secret)
         chosen = generator.sample(mutants, min(options.mutants, total))
-    survivors = []
-    for package in sorted({_package(mutant.path) for mutant in chosen}):
-        concerned = [mutant for mutant in chosen if _package(mutant.path) == package]
-        survivors += survivors_of(package, concerned, options.jobs)
+    packages = sorted({_package(mutant.path) for mutant in chosen})
+    jobs = max(options.jobs // len(packages), 1)
+    tasks = [
+        (package, [mutant for mutant in chosen if _package(mutant.path) == package], jobs)
+        for package in packages
+    ]
+    with get_context("fork").Pool(min(options.jobs, len(packages))) as pool:
+        survivors = [mutant for found in pool.starmap(survivors_of, tasks, 1) for mutant in found]
     killed = len(chosen) - len(survivors)
     print(
         f"{killed} of {len(chosen)} mutants killed, sampled from {total} with seed {options.seed}"
