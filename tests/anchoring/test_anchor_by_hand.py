@@ -44,14 +44,17 @@ def test_weights_sum_to_the_number_of_labels_with_the_same_variance() -> None:
     np.testing.assert_allclose(label_weights(np.full(5, 0.2), 5), 1)
 
 
-def test_the_correlation_within_groups_is_that_of_all_pairs(start: cr.CalibrationMap) -> None:
+@pytest.mark.parametrize("sizes", [(1, 1, 2, 3, 5, 5, 8, 9, 12), (7, 9, 8)])
+def test_the_correlation_within_groups_is_that_of_all_pairs(
+    start: cr.CalibrationMap, sizes: tuple[int, ...]
+) -> None:
     rng = np.random.default_rng(2)
-    sizes = np.array([1, 1, 2, 3, 5, 5, 8, 9, 12])
-    groups = np.repeat(np.arange(9), sizes)
+    count = len(sizes)
+    groups = np.repeat(np.arange(count), sizes)
     scores = rng.normal(size=len(groups))
     offset = rng.normal(size=len(groups)) / 2
     total = rng.uniform(0.5, 2, len(groups))
-    shares = rng.random(len(groups)) * rng.random(9)[groups]
+    shares = rng.random(len(groups)) * rng.random(count)[groups]
     found = group_weights(start, scores, cr.Evidence(total * shares, total), offset, groups)
     z = start.log_odds(scores) + offset
 
@@ -68,12 +71,12 @@ def test_the_correlation_within_groups_is_that_of_all_pairs(start: cr.Calibratio
         for one, two in combinations(range(len(groups)), 2)
         if groups[one] == groups[two]
     ]
-    # Nine groups, of which two went into the level and the slope, and seven of two labels or more.
-    own = np.clip(np.mean(products) * 9 / 7, 0, 1)
+    # Two groups went into the level and the slope.
+    own = np.mean(products) * count / (count - 2)
     assert 0 < own < 1
-    prior, count = PRIOR_CORRELATION, PRIOR_GROUPS
-    correlation = (5 * own + count * prior) / (5 + count)
-    expected = 1 / (1 + (sizes - 1) * correlation)
+    known = sum(size > 1 for size in sizes) - 2
+    correlation = (known * own + PRIOR_GROUPS * PRIOR_CORRELATION) / (known + PRIOR_GROUPS)
+    expected = 1 / (1 + (np.array(sizes) - 1) * correlation)
     np.testing.assert_allclose(found, expected[groups], rtol=1e-4)
     # A group of one label is no group.
     alone = group_weights(start, scores[:3], cr.naive([0, 1, 1]), offset[:3], ["a", "b", "c"])
