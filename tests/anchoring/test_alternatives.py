@@ -129,7 +129,8 @@ def test_a_known_scale_leaves_the_clip_and_the_negatives(log: Log) -> None:
     band = fitted.record.sensitivity
     names = ["as chosen", "clip 0.05", "clip 0.2", "half the negatives", "twice the negatives"]
     assert [each.name for each in band.alternatives] == names
-    rates, errors = [], []
+    rates, errors, curves = [], [], []
+    scores = np.array(band.scores)
     for model in (
         PropensityModel(1.0, 0.1),
         PropensityModel(1.0, 0.05),
@@ -140,8 +141,17 @@ def test_a_known_scale_leaves_the_clip_and_the_negatives(log: Log) -> None:
         evidence = log.evidence(model)
         rates.append(evidence.positive.sum() / evidence.total.sum())
         errors.append(rate_error(evidence))
+        curves.append(cr.Platt().fit(log.scores, evidence).log_odds(scores))
     assert band.low_rate == pytest.approx(np.min(np.subtract(rates, errors)))
     assert band.high_rate == pytest.approx(np.max(np.add(rates, errors)))
+    # The sampling error of the fit is added to the lowest and the highest curve.
+    low, high = [logit(end) - fitted.log_odds(scores) for end in fitted.sampling_interval(scores)]
+    np.testing.assert_allclose(band.low, np.min(curves, axis=0) + low, atol=1e-4)
+    np.testing.assert_allclose(band.high, np.max(curves, axis=0) + high, atol=1e-4)
+    # All of the scores, and denser at the ends.
+    assert scores[[0, -1]] == pytest.approx([log.scores.min(), log.scores.max()])
+    below = [np.average(log.scores <= score, weights=log.weights) for score in scores[2:-2]]
+    np.testing.assert_allclose(below, np.linspace(0.01, 0.99, 29), atol=0.03)
     assert (band.exposure_factor, band.assumption) == (1.0, "logged propensities")
 
 

@@ -1,5 +1,6 @@
 """What `anchor` does around the posterior: weights of labels, ends of curves, rates, and terms."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -9,7 +10,7 @@ from scipy.optimize import minimize
 import calibrank as cr
 from calibrank._internal.logit import expit, logit
 from calibrank.anchoring import _terms_of, count_columns
-from calibrank.anchoring._population import Population
+from calibrank.anchoring._population import Population, moved_start
 from calibrank.anchoring.anchor import (
     PRIOR_CORRELATION,
     PRIOR_GROUPS,
@@ -20,8 +21,9 @@ from calibrank.anchoring.anchor import (
     group_weights,
     label_weights,
 )
-from calibrank.anchoring.posterior import PosteriorCurve
+from calibrank.anchoring.posterior import PosteriorCurve, RandomLabels, posterior_curve
 from calibrank.maps import Anchoring, LevelTerm, SmoothTerm
+from calibrank.maps import record as documents
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.tables import Interactions
 
@@ -248,3 +250,70 @@ def test_a_count_is_a_term_by_default_unless_the_map_has_it(start: cr.Calibratio
     assert _terms_of.default_terms(start, []) == []
     with pytest.raises(cr.DataError, match="Group"):
         cr.anchor(start, [0.0, 1.0], [0, 1], {"user": [1, 2]}, terms=[cr.Group("user")])
+
+
+@pytest.mark.parametrize("is_judged", [False, True])
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_map_is_the_posterior_of_its_weighted_labels(
+    start: cr.CalibrationMap, is_judged: bool, is_replaced: bool
+) -> None:
+    """All that a user passes arrives: weights, counts, groups, the range, and the second start."""
+    rng = np.random.default_rng(5)
+    record = replace(start.record, base_rate_range=(0.3, 0.6))
+    if is_judged:
+        record = replace(record, population=documents.Population("documents", None, 5))
+    term = SmoothTerm("price", (0.0, 1.0), (-1.0, 1.0))
+    fitted = cr.CalibrationMap(start.curve, record, (term,))
+    scores = rng.normal(size=90) + 20 * is_replaced
+    columns = {"price": rng.random(90)}
+    total = rng.integers(1, 3, 90).astype(float)
+    evidence = cr.Evidence(rng.binomial(total.astype(int), 0.3).astype(float), total)
+    chances, groups = rng.uniform(0.3, 1, 90), rng.integers(0, 20, 90)
+    shown = rng.normal(size=3_000) + 20 * is_replaced
+    found = cr.anchor(
+        fitted,
+        scores,
+        evidence,
+        columns,
+        propensity=chances,
+        groups=groups,
+        population=shown,
+        terms=(),
+    )
+    offset = 2 * columns["price"] - 1
+    weights = label_weights(chances, 90)
+    weights = weights * group_weights(start, scores, evidence, offset, groups)
+    labels = RandomLabels(
+        scores, weights * total, weights * evidence.positive, offset, has_terms=True
+    )
+    population = Population.of(np.sort(shown))
+    alone = cr.CalibrationMap(start.curve, record)
+    starts = [alone, moved_start(alone, population)] if is_replaced else [alone]
+    curve = posterior_curve(starts, labels, population, (0.3, 0.6), is_judged=is_judged)
+    anchoring = found.record.anchoring
+    assert anchoring.labels == 90
+    assert anchoring.effective_labels == pytest.approx((weights * total).sum())
+    learned = (anchoring.intercept, anchoring.slope, anchoring.curvature, anchoring.term_factor)
+    expected = (curve.intercept, curve.slope, curve.curvature, curve.term_factor)
+    assert learned == pytest.approx(expected)
+    # The level and the slope of the curve are fitted again beside the term: the shape is not.
+    before, after = logit(curve.probabilities), found.curve.log_odds(curve.scores)
+    change = np.polyfit(before, after, 1)
+    np.testing.assert_allclose(after, np.polyval(change, before), atol=1e-4)
+    # The curve reaches over the labels, the population and the range of the start.
+    span = starts[-1].curve.span
+    ends = np.concatenate([scores, shown, span])
+    assert found.curve.knots[0] == pytest.approx(ends.min(), abs=1e-3 * np.ptp(ends))
+    assert found.curve.knots[-1] == pytest.approx(ends.max(), abs=1e-3 * np.ptp(ends))
+    move = _move_of_terms(fitted, scores, columns, weights * total)
+    rate = population.mean(start.predict(population.grid))
+    assert logit(anchoring.start_rate) == pytest.approx(logit(rate) + move)
+    own, interval = _rate(curve, population)
+    move = _move_of_terms(found, scores, columns, weights * total)
+    rates = logit(np.array([anchoring.rate, *anchoring.rate_range]))
+    np.testing.assert_allclose(rates, logit(np.array([own, *interval])) + move)
+    loss = cr.LogLoss()(found.predict(scores, columns), cr.Evidence(labels.positive, labels.total))
+    assert found.record.loss == pytest.approx(loss)
+    assert found.record.base_rate_source == "random labels"
+    assert found.record.top_rate is None
+    assert found.record.sensitivity is None
