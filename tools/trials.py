@@ -126,7 +126,7 @@ class Trials:
     def pytest_runtestloop(self, session: Any) -> bool:
         """Trace all tests, then try each change."""
         self.tracer.stop()
-        if session.testsfailed or not self._trace(session):
+        if session.testsfailed or not (self._trace(session) and self._pass_in_order(session)):
             raise SystemExit("the tests must pass without a change")
         running: dict[int, int] = {}
         for number, change in enumerate(self._changes):
@@ -166,6 +166,12 @@ class Trials:
         tests, tracer.seconds = json.loads(text)
         tracer.tests = {line: set(found) for line, found in tests.items()}
         return True
+
+    def _pass_in_order(self, session: Any) -> bool:
+        """Whether tests pass in the order in which mutants meet them: all would seem killed."""
+        items = in_order(session.items, self.tracer.seconds, {EVERY_TEST})
+        child = fork(lambda: _fails(session, items))
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
     def _outcome(self, session: Any, change: Change) -> int:
         running = set().union(*[self.tracer.tests.get(line, set()) for line in change.lines])
