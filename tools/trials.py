@@ -30,6 +30,8 @@ EVERY_TEST = ""
 # that never ends.
 SECONDS = 30
 KILLED, SURVIVED, NOT_TRIED = 1, 0, 9
+# An error of this tool, which must not count as that of a test.
+BROKEN = 8
 
 
 class Change(NamedTuple):
@@ -126,7 +128,7 @@ class Trials:
     def pytest_runtestloop(self, session: Any) -> bool:
         """Trace all tests, then try each change."""
         self.tracer.stop()
-        if session.testsfailed or not (self._trace(session) and self._pass_in_order(session)):
+        if session.testsfailed or not self._trace(session):
             raise SystemExit("the tests must pass without a change")
         running: dict[int, int] = {}
         for number, change in enumerate(self._changes):
@@ -135,11 +137,15 @@ class Trials:
             running[fork(lambda change=change: self._outcome(session, change))] = number
         while running:
             self._await_one(running)
+        if not self._pass_in_order(session):
+            raise SystemExit("the tests must pass in the order in which changes meet them")
         return True
 
     def _await_one(self, running: dict[int, int]) -> None:
         child, status = os.wait()
         code = os.waitstatus_to_exitcode(status)
+        if code == BROKEN:
+            raise SystemExit("a change could not be tried")
         # A signal ended what would never have ended, or has crashed.
         self._report(running.pop(child), code if code in {SURVIVED, NOT_TRIED} else KILLED)
 
@@ -168,7 +174,7 @@ class Trials:
         return True
 
     def _pass_in_order(self, session: Any) -> bool:
-        """Whether tests pass in the order in which mutants meet them: all would seem killed."""
+        """Whether tests pass in another order; if not, every change would seem killed."""
         items = in_order(session.items, self.tracer.seconds, {EVERY_TEST})
         child = fork(lambda: _fails(session, items))
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -179,7 +185,7 @@ class Trials:
         if EVERY_TEST in running or not _put_in_place(change):
             return NOT_TRIED
         items = in_order(session.items, self.tracer.seconds, running)
-        seconds = sum(self.seconds[item.nodeid] for item in items)
+        seconds = sum(self.tracer.seconds[item.nodeid] for item in items)
         signal.setitimer(signal.ITIMER_PROF, SECONDS + 3 * seconds)
         return KILLED if _fails(session, items) else SURVIVED
 
@@ -214,7 +220,7 @@ def fork(run: Callable[[], int]) -> int:
     """The process number of a fork that ends with the status that a function returns."""
     child = os.fork()
     if child == 0:
-        status = KILLED
+        status = BROKEN
         try:
             status = run()
         finally:
@@ -224,8 +230,9 @@ def fork(run: Callable[[], int]) -> int:
 
 def _fails(session: Any, items: Sequence[Any]) -> bool:
     """Whether a test fails; those after it are not run."""
-    for item, following in zip(items, [*items[1:], None], strict=True):
-        session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+    following = [*items[1:], None]
+    for number, item in enumerate(items):
+        session.config.hook.pytest_runtest_protocol(item=item, nextitem=following[number])
         if session.testsfailed:
             return True
     return False
@@ -236,7 +243,8 @@ def _put_in_place(change: Change) -> bool:
     place = str(change.path)
     old = _codes(compile(change.path.read_text(encoding="utf-8"), place, "exec"))
     new = _codes(compile(change.content, place, "exec"))
-    functions = [each for each in gc.get_objects() if isinstance(each, FunctionType)]
+    # Not `isinstance`, which asks objects for their class: proxies of what is gone raise.
+    functions = [each for each in gc.get_objects() if type(each) is FunctionType]
     functions = [each for each in functions if each.__code__.co_filename == place]
     if not functions:
         return False
