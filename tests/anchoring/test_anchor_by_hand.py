@@ -46,9 +46,12 @@ def test_weights_sum_to_the_number_of_labels_with_the_same_variance() -> None:
     np.testing.assert_allclose(label_weights(np.full(5, 0.2), 5), 1)
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 2, 3, 5, 5, 8, 9, 12), (7, 9, 8)])
+@pytest.mark.parametrize(
+    ("sizes", "limit"),
+    [((1, 1, 2, 3, 5, 5, 8, 9, 12), None), ((7, 9, 8), None), ((9, 9, 9), 1), ((2,) * 9, 0)],
+)
 def test_the_correlation_within_groups_is_that_of_all_pairs(
-    start: cr.CalibrationMap, sizes: tuple[int, ...]
+    start: cr.CalibrationMap, sizes: tuple[int, ...], limit: int | None
 ) -> None:
     rng = np.random.default_rng(2)
     count = len(sizes)
@@ -57,6 +60,10 @@ def test_the_correlation_within_groups_is_that_of_all_pairs(
     offset = rng.normal(size=len(groups)) / 2
     total = rng.uniform(0.5, 2, len(groups))
     shares = rng.random(len(groups)) * rng.random(count)[groups]
+    if limit is not None:
+        # All labels of a group are alike, or one of its two is positive.
+        shares = (groups % 2 if limit else np.arange(len(groups)) % 2).astype(float)
+        scores, offset = np.zeros(len(groups)), np.zeros(len(groups))
     found = group_weights(start, scores, cr.Evidence(total * shares, total), offset, groups)
     z = start.log_odds(scores) + offset
 
@@ -74,8 +81,10 @@ def test_the_correlation_within_groups_is_that_of_all_pairs(
         if groups[one] == groups[two]
     ]
     # Two groups went into the level and the slope.
-    own = np.mean(products) * count / (count - 2)
-    assert 0 < own < 1
+    raw = np.mean(products) * count / (count - 2)
+    own = np.clip(raw, 0, 1)
+    assert (0 < raw < 1) == (limit is None)
+    assert limit in (None, own)
     known = sum(size > 1 for size in sizes) - 2
     correlation = (known * own + PRIOR_GROUPS * PRIOR_CORRELATION) / (known + PRIOR_GROUPS)
     expected = 1 / (1 + (np.array(sizes) - 1) * correlation)
