@@ -290,7 +290,7 @@ def survivors_of(package: str, mutants: Sequence[Mutant], jobs: int) -> list[Mut
         written = Path(folder) / "outcomes.json"
         run = partial(_try_all, package, mutants, jobs, written)
         if _in_a_fork(run) not in PASSED:
-            raise SystemExit(f"the tests of {package} must pass without a change")
+            raise RuntimeError(f"the tests of {package} must pass without a change")
         outcomes, seconds = json.loads(written.read_text(encoding="utf-8"))
     for mutant, outcome in zip(mutants, outcomes, strict=True):
         # These need an import of the changed file.

@@ -218,6 +218,23 @@ def test_the_band_is_all_rates_that_are_not_rejected() -> None:
     assert abs(activity_module._CRITICAL - critical) < 0.01
 
 
+def test_the_rate_is_that_of_the_gaussian_family_where_it_is_not_rejected() -> None:
+    log = make_shown_world(1_200, 250, selection=1.0).log
+    assumed = assume_rate_from_activity(log)
+    groups = _Groups.of(log)
+    best = {name: _fit(groups, share)[2] for name, share in _FAMILIES.items()}
+    assert "Gaussian" in assumed.families
+    assert assumed.rate == pytest.approx(np.clip(best["Gaussian"][0], assumed.low, assumed.high))
+    assert len({round(rate, 6) for rate, _ in best.values()}) == 3
+    # All rates of any family that are not rejected are in the band, and no others.
+    accepted = [
+        rates[misfits <= activity_module._CRITICAL]
+        for rates, misfits, _ in (_fit(groups, share) for share in _FAMILIES.values())
+    ]
+    rates = np.concatenate(accepted)
+    assert (assumed.low, assumed.high) == (rates.min(), rates.max())
+
+
 def test_a_moved_map_keeps_the_band_and_says_that_it_is_assumed(tmp_path) -> None:
     world = make_shown_world(**SMALL)
     log = world.log

@@ -10,7 +10,7 @@ import calibrank as cr
 from calibrank._internal.logit import expit, logit
 from calibrank.anchoring import known_rate, with_sampling_range
 from calibrank.anchoring._priors import SLOPE_FACTORS
-from calibrank.maps import Sensitivity
+from calibrank.maps import Sensitivity, SmoothTerm
 from tests.maps.samples import map_of, step_map
 
 
@@ -98,10 +98,18 @@ def test_a_certain_rate_keeps_a_range() -> None:
 
 
 @pytest.mark.parametrize("assumption", ["relative propensities", "logged propensities"])
+@pytest.mark.parametrize("effect", [0.0, 2.0])
 @pytest.mark.parametrize("top_rate", [None, 0.5])
 def test_the_ends_of_a_band_have_the_known_rate_at_every_slope(
-    fitted: cr.CalibrationMap, scores: np.ndarray, assumption: str, top_rate: float | None
+    fitted: cr.CalibrationMap,
+    scores: np.ndarray,
+    assumption: str,
+    top_rate: float | None,
+    effect: float,
 ) -> None:
+    """Over the population with its terms, of which the band itself has none."""
+    columns = {"x": np.random.default_rng(4).random(500)}
+    term = SmoothTerm("x", (0.0, 1.0), (-effect / 4, effect))
     places = np.linspace(scores.min(), scores.max(), 9)
     low, high = np.linspace(-3, 0, 9), np.linspace(-2, 2.5, 9)
     band = Sensitivity(
@@ -114,17 +122,21 @@ def test_the_ends_of_a_band_have_the_known_rate_at_every_slope(
         exposure_factor=10.0,
         assumption=assumption,
     )
-    start = replace(fitted, record=replace(fitted.record, sensitivity=band))
-    moved = cr.to_base_rate(start, 0.2, scores, top_rate=top_rate)
+    record = replace(fitted.record, sensitivity=band)
+    start = cr.CalibrationMap(fitted.curve, record, (term,))
+    moved = cr.to_base_rate(start, 0.2, scores, top_rate=top_rate, columns=columns)
+    assert moved.predict(scores, columns).mean() == pytest.approx(0.2)
+    # What the terms of the moved map add to its curve.
+    offset = moved.log_odds(scores, columns) - moved.curve.log_odds(scores)
     found = moved.record.sensitivity
     assert (found.low_rate, found.high_rate, found.exposure_factor) == (0.2, 0.2, 1.0)
     slope = moved.curve.coefficients[0] / fitted.curve.coefficients[0]
     free = top_rate is None and assumption == "relative propensities"
-    interval = moved.sampling_interval(places)
+    interval = moved.without_terms().sampling_interval(places)
     curves = [logit(interval.low), logit(interval.high)]
     for end in (low, high):
         for factor in SLOPE_FACTORS if free else [slope]:
-            z = factor * np.interp(scores, places, end)
+            z = factor * np.interp(scores, places, end) + offset
             shift = brentq(lambda x, z=z: expit(z + x).mean() - 0.2, -30, 30)
             curves.append(factor * end + shift)
     expected_low, expected_high = np.min(curves, axis=0), np.max(curves, axis=0)
