@@ -15,7 +15,9 @@ from calibrank.terms._shrinkage import (
     OUTLIER_PROBABILITY,
     OUTLIER_SD,
     SLOPE_SDS,
+    Prior,
     SegmentProblem,
+    posterior_modes,
     shrunk_changes,
 )
 from calibrank.terms.group import Average, Curve, _as_curve, _robust_covariance, _selection
@@ -133,6 +135,26 @@ def test_every_so_many_segments_are_spread_over_their_rates() -> None:
     sizes = np.add.reduceat(total, made.starts[:-1])
     assert sorted(np.argsort(np.argsort(-sizes))[chosen]) == [0, 3, 6, 9]
     assert (np.diff(chosen) > 0).all()
+
+
+def test_possible_outliers_are_those_of_their_marginal_likelihoods() -> None:
+    """With many labels a likelihood is nearly quadratic: the quick look finds the same levels."""
+    levels = np.linspace(-1, 1.6, 131)
+    made = made_problem(levels, np.zeros(131), 400, 10)
+    for mean, tau in ((0.0, 0.2), (0.3, 0.3), (0.0, 0.05)):
+        prior = Prior(tau, 0.0, mean)
+        modes = posterior_modes(made, [prior, Prior(OUTLIER_SD, 0.0)])
+        share = _shrinkage._outlying(modes[0].log_marginal, modes[1].log_marginal)
+        expected = set(np.flatnonzero(share > _shrinkage._SMALLEST_SHARE))
+        found = set(_shrinkage._possible_outliers(made, mean, [prior, Prior(9.0, 0.0)]))
+        assert len(expected ^ found) <= 4
+        assert 15 < len(found) < 125
+
+
+def test_a_certain_average_has_finite_log_odds() -> None:
+    for end in (-60.0, 60.0):
+        average = Average((Curve(None, end, 0.0, 0.0),), (1.0,))
+        assert average.log_odds(np.zeros(1)) == pytest.approx(np.sign(end) * np.log(1e12))
 
 
 def grouped_rows(groups: int, size: int, seed: int) -> GroupedRows:
