@@ -219,13 +219,15 @@ def test_the_band_is_all_rates_that_are_not_rejected() -> None:
 
 
 def test_the_rate_is_that_of_the_gaussian_family_where_it_is_not_rejected() -> None:
-    log = make_shown_world(1_200, 250, selection=1.0).log
+    """Here Frank's fits better by chance."""
+    log = make_shown_world(500, 150, selection=1.0, seed=8).log
     assumed = assume_rate_from_activity(log)
     groups = _Groups.of(log)
     best = {name: _fit(groups, share)[2] for name, share in _FAMILIES.items()}
     assert "Gaussian" in assumed.families
     assert assumed.rate == pytest.approx(np.clip(best["Gaussian"][0], assumed.low, assumed.high))
-    assert len({round(rate, 6) for rate, _ in best.values()}) == 3
+    assert best["Frank"][1] < best["Gaussian"][1]
+    assert best["Frank"][0] < 0.8 * best["Gaussian"][0]
     # All rates of any family that are not rejected are in the band, and no others.
     accepted = [
         rates[misfits <= activity_module._CRITICAL]
