@@ -16,11 +16,10 @@ import json
 import os
 import random
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -28,7 +27,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
-from traced_tests import Selection, Tracer
+from trials import KILLED, NOT_TRIED, SURVIVED, Change, Quick, Trials, fork
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("curves", "terms", "anchoring", "maps", "evidence.py", "summary", "metrics")
@@ -100,9 +99,6 @@ TESTS = {
         "tests/test_arguments.py",
     ],
 }
-Trace = tuple[dict[str, set[str]], dict[str, float]]
-# Of processor time: a busy machine must not look like a test that never ends.
-SECONDS = 120
 # The names of tests may have numbers that a mutant changes: then no test is left.
 PASSED = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
 
@@ -146,18 +142,15 @@ def main() -> int:
     else:
         generator = random.Random(options.seed)  # noqa: S311  (a sample, not a secret)
         chosen = generator.sample(mutants, min(options.mutants, total))
-    killed = 0
-    survivors = []
-    with get_context("fork").Pool(options.jobs) as pool:
-        packages = sorted({_package(mutant.path) for mutant in chosen})
-        traces = dict(zip(packages, pool.map(trace_of, packages, 1), strict=True))
-        tried = [(mutant, traces[_package(mutant.path)]) for mutant in chosen]
-        # In any order: one that never ends must not hide the others.
-        for mutant, failed in pool.imap_unordered(outcome_of, tried):
-            killed += failed
-            if not failed:
-                survivors.append(mutant)
-            print(f"{'killed' if failed else 'SURVIVED'} {mutant}", flush=True)
+    packages = sorted({_package(mutant.path) for mutant in chosen})
+    jobs = max(options.jobs // len(packages), 1)
+    tasks = [
+        (package, [mutant for mutant in chosen if _package(mutant.path) == package], jobs)
+        for package in packages
+    ]
+    with get_context("fork").Pool(min(options.jobs, len(packages))) as pool:
+        survivors = [mutant for found in pool.starmap(survivors_of, tasks, 1) for mutant in found]
+    killed = len(chosen) - len(survivors)
     print(
         f"{killed} of {len(chosen)} mutants killed, sampled from {total} with seed {options.seed}"
     )
@@ -287,39 +280,57 @@ def _short(text: str) -> str:
     return line if len(line) <= 90 else f"{line[:87]}..."
 
 
-def trace_of(package: str) -> Trace:
-    """The tests that run each line of a package, and the time that each test takes.
+def survivors_of(package: str, mutants: Sequence[Mutant], jobs: int) -> list[Mutant]:
+    """Those mutants of a package that no test fails for.
 
-    Without a change they must pass: every mutant would seem killed otherwise.
+    Without a change all tests must pass: every mutant would seem killed otherwise.
     """
-    with _copy_of_sources() as copy:
-        written = copy / "trace.json"
-        if _in_a_fork(lambda: _trace_tests(copy, package, written), 10 * SECONDS) != 0:
-            raise SystemExit(f"the tests of {package} must pass without a change")
-        tests, seconds = json.loads(written.read_text(encoding="utf-8"))
-    return {line: set(found) for line, found in tests.items()}, seconds
+    survivors: list[Mutant] = []
+    with tempfile.TemporaryDirectory() as folder:
+        written = Path(folder) / "outcomes.json"
+        run = partial(_try_all, package, mutants, jobs, written)
+        if _in_a_fork(run) not in PASSED:
+            raise RuntimeError(f"the tests of {package} must pass without a change")
+        outcomes, seconds = json.loads(written.read_text(encoding="utf-8"))
+    for mutant, outcome in zip(mutants, outcomes, strict=True):
+        # These need an import of the changed file.
+        if outcome == NOT_TRIED:
+            outcome = _outcome_after_import(mutant, seconds)
+            _report(mutant, outcome)
+        if outcome == SURVIVED:
+            survivors.append(mutant)
+    return survivors
 
 
-def _trace_tests(copy: Path, package: str, written: Path) -> int:
-    tracer = Tracer(copy / "src" / "calibrank")
-    tracer.start()
-    code = _run_tests(copy, TESTS[package], tracer)
-    tests = {line: sorted(found) for line, found in tracer.tests.items()}
-    written.write_text(json.dumps([tests, tracer.seconds]), encoding="utf-8")
-    return code
+def _report(mutant: Mutant, outcome: int) -> None:
+    print(f"{'SURVIVED' if outcome == SURVIVED else 'killed'} {mutant}", flush=True)
 
 
-def outcome_of(task: tuple[Mutant, Trace]) -> tuple[Mutant, bool]:
-    """The mutant, and whether a test fails, or never ends, with this change."""
-    mutant, (tests, seconds) = task
-    chosen = Selection(set().union(*[tests.get(line, set()) for line in mutant.lines]), seconds)
+def _try_all(package: str, mutants: Sequence[Mutant], jobs: int, written: Path) -> int:
+    outcomes = [NOT_TRIED] * len(mutants)
+    terminal = os.fdopen(os.dup(1), "w")
+
+    def report(number: int, outcome: int) -> None:
+        outcomes[number] = outcome
+        if outcome != NOT_TRIED:
+            with redirect_stdout(terminal):
+                _report(mutants[number], outcome)
+
+    changes = [Change(mutant.path, mutant.content, mutant.lines) for mutant in mutants]
+    trials = Trials(ROOT / "src" / "calibrank", changes, jobs, report)
+    trials.tracer.start()  # imports are traced, too
+    status = _run_tests(ROOT, TESTS[package], trials)
+    written.write_text(json.dumps([outcomes, trials.tracer.seconds]), encoding="utf-8")
+    return status
+
+
+def _outcome_after_import(mutant: Mutant, seconds: dict[str, float]) -> int:
+    """Whether a test fails with this change, in a process that has not imported calibrank."""
+    quick = Quick(seconds)
     with _copy_of_sources() as copy:
         (copy / mutant.path.relative_to(ROOT)).write_text(mutant.content, encoding="utf-8")
-        # One file at a time: the first tests fail for most, and collecting all takes longer.
-        for file in chosen.files:
-            if _in_a_fork(partial(_run_tests, copy, [file], chosen)) not in PASSED:
-                return mutant, True
-    return mutant, False
+        status = _in_a_fork(lambda: _run_tests(copy, TESTS[_package(mutant.path)], quick))
+    return SURVIVED if status in PASSED else KILLED
 
 
 @contextmanager
@@ -333,17 +344,9 @@ def _copy_of_sources() -> Iterator[Path]:
         yield copy
 
 
-def _in_a_fork(run: Callable[[], int], seconds: int = SECONDS) -> int:
+def _in_a_fork(run: Callable[[], int]) -> int:
     """The status of a function in a fork of this process, which has not imported calibrank."""
-    child = os.fork()
-    if child == 0:
-        signal.setitimer(signal.ITIMER_PROF, seconds)  # ends a mutant that never does
-        code = 3
-        try:
-            code = run()
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return os.waitstatus_to_exitcode(os.waitpid(fork(run), 0)[1])
 
 
 def _run_tests(copy: Path, tests: list[str], plugin: object) -> int:

@@ -2,10 +2,15 @@
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
+from scipy.optimize import brentq
+from scipy.special import expit
+from scipy.stats import chi2, multivariate_normal, norm
 
 import calibrank as cr
+from calibrank.anchoring import activity as activity_module
 from calibrank.anchoring import assume_rate_from_activity, to_assumed_rate
-from calibrank.anchoring.activity import _FAMILIES, _clayton, _frank, _gaussian
+from calibrank.anchoring.activity import _FAMILIES, _clayton, _fit, _frank, _gaussian, _Groups
 from calibrank.tables import Interactions
 from tests.shown_world import make_shown_world
 
@@ -105,6 +110,131 @@ def test_families_agree_with_drawn_copulas() -> None:
     mass = np.diff(np.diff(joint, axis=0), axis=1)
     inner = joint[:-1, :-1] / 4 + joint[1:, 1:] / 4 + joint[:-1, 1:] / 4 + joint[1:, :-1] / 4
     assert 4 * (inner * mass).sum() / mass.sum() - 1 == pytest.approx(tau, abs=0.02)
+
+
+@pytest.mark.parametrize("tau", [0.1, 0.5, 0.8])
+def test_families_are_copulas_by_their_definition(tau: float) -> None:
+    """P(liked and shown) / P(shown), with the parameter that has this Kendall's tau."""
+    activity, rates = np.array([0.02, 0.3, 0.7]), np.array([[0.1] * 3, [0.6] * 3])
+    correlation = np.sin(np.pi * tau / 2)
+    normal = multivariate_normal([0, 0], [[1, correlation], [correlation, 1]])
+    clayton = 2 * tau / (1 - tau)
+
+    def excess(theta: float) -> float:
+        debye = quad(lambda t: t / np.expm1(t), 0, theta)[0] / theta
+        return 1 - 4 / theta * (1 - debye) - tau
+
+    frank = brentq(excess, 1e-3, 200)
+    joint = {
+        "Gaussian": lambda a, r: normal.cdf(norm.ppf([a, r])),
+        "Clayton": lambda a, r: (a**-clayton + r**-clayton - 1) ** (-1 / clayton),
+        "Frank": lambda a, r: (
+            -np.log1p(np.expm1(-frank * a) * np.expm1(-frank * r) / np.expm1(-frank)) / frank
+        ),
+    }
+    for name, share in _FAMILIES.items():
+        expected = [
+            [joint[name](a, r) / a for a, r in zip(activity, row, strict=True)] for row in rates
+        ]
+        np.testing.assert_allclose(share(activity, rates, tau), expected, atol=1e-4)
+
+
+def test_users_are_grouped_by_activity_with_the_error_of_a_ratio() -> None:
+    world = make_shown_world(**SMALL)
+    log = world.log
+    groups = _Groups.of(log)
+    shown = np.bincount(log.users)
+    liked = np.bincount(log.users, log.labels)
+    liked, shown = liked[shown > 0], shown[shown > 0]
+    parts: dict[int, list[int]] = {}
+    for user, count in enumerate(shown):
+        # An eighth of the shown pairs each, by the pairs of users who are shown less.
+        parts.setdefault(int(8 * shown[shown < count].sum() / shown.sum()), []).append(user)
+    members = [np.array(parts[part]) for part in sorted(parts)]
+    assert 4 <= len(members) <= 8
+    assert len(groups.activity) == len(members)
+    for place, own in enumerate(members):
+        total = shown[own].sum()
+        share = liked[own].sum() / total
+        residuals = liked[own] - share * shown[own]
+        sandwich = len(own) * residuals.var(ddof=1) / total**2
+        binomial = share * (1 - share) / total
+        model = (0.1 * share * (1 - share)) ** 2
+        assert groups.share[place] == pytest.approx(share)
+        assert groups.variance[place] == pytest.approx(max(sandwich, binomial) + model)
+        assert groups.activity[place] == pytest.approx(shown[own].mean() / log.n_items)
+        assert groups.users[place] == pytest.approx(len(own) / len(shown))
+    logs = np.log(groups.activity)
+    z = (logs - np.average(logs, weights=groups.users)) / np.sqrt(
+        np.cov(logs, aweights=groups.users, ddof=0)
+    )
+    np.testing.assert_allclose(groups.standardised, z)
+
+
+def test_a_group_that_likes_nothing_still_has_an_error() -> None:
+    users = np.repeat(np.arange(400), np.maximum(2, np.arange(400) // 10 - 10))
+    items = np.arange(len(users)) % 30
+    labels = (np.random.default_rng(0).random(len(users)) < 0.5) & (users >= 250)
+    groups = _Groups.of(Interactions(users, items, labels.astype(float), 400, 30))
+    total = groups.activity[0] * 30 * groups.users[0] * 400
+    assert groups.share[0] == 0
+    assert groups.variance[0] == pytest.approx(1 / total**2)
+    assert (groups.variance > 0).all()
+    # Repeated pairs may be more than there are items, which is all of them.
+    few = Interactions(users, items % 5, labels.astype(float), 400, 5)
+    assert _Groups.of(few).activity.max() == 1
+
+
+def test_the_band_is_all_rates_that_are_not_rejected() -> None:
+    """Rates, dependences on the rate and on activity, and families, one by one."""
+    activity = np.geomspace(0.02, 0.5, 8)
+    users = np.full(8, 1 / 8)
+    share = _frank(activity, np.full((1, 8), 0.15), 0.4)[0]
+    groups = _Groups(activity, share, np.full(8, 0.02**2), users)
+    critical = chi2.ppf(0.95, 8)
+    rates = expit(np.linspace(-6.5, 4.5, 89))
+    standard = np.log(activity) - np.log(activity).mean()
+    standard /= standard.std()
+    for family in (_clayton, _frank):
+        found, misfits, best = _fit(groups, family)
+        expected = []
+        for dependence in np.linspace(-0.75, 0.75, 7):
+            for rate in rates:
+                by_group = expit(np.log(rate / (1 - rate)) + dependence * standard)
+                own = [
+                    (((family(activity, by_group[None], tau)[0] - share) / 0.02) ** 2).sum()
+                    for tau in np.linspace(0, 0.96, 49)[::6]
+                ]
+                expected.append((by_group.mean(), min(own), dependence))
+        np.testing.assert_allclose(found, [rate for rate, *_ in expected])
+        # Every sixth dependence is tried here, so that no misfit is smaller than the found one.
+        assert (misfits <= np.array([misfit for _, misfit, _ in expected]) + 1e-9).all()
+        centre = len(rates) * 3
+        own = misfits[centre : centre + len(rates)]
+        assert best == pytest.approx((rates[own.argmin()], own.min()))
+    # The truth is one of Frank's family without a dependence on activity.
+    assert best[0] == pytest.approx(0.15, rel=0.15)
+    assert best[1] < 1 < critical < misfits.max()
+    assert abs(activity_module._CRITICAL - critical) < 0.01
+
+
+def test_the_rate_is_that_of_the_gaussian_family_where_it_is_not_rejected() -> None:
+    """Here Frank's fits better by chance."""
+    log = make_shown_world(500, 150, selection=1.0, seed=8).log
+    assumed = assume_rate_from_activity(log)
+    groups = _Groups.of(log)
+    best = {name: _fit(groups, share)[2] for name, share in _FAMILIES.items()}
+    assert "Gaussian" in assumed.families
+    assert assumed.rate == pytest.approx(np.clip(best["Gaussian"][0], assumed.low, assumed.high))
+    assert best["Frank"][1] < best["Gaussian"][1]
+    assert best["Frank"][0] < 0.8 * best["Gaussian"][0]
+    # All rates of any family that are not rejected are in the band, and no others.
+    accepted = [
+        rates[misfits <= activity_module._CRITICAL]
+        for rates, misfits, _ in (_fit(groups, share) for share in _FAMILIES.values())
+    ]
+    rates = np.concatenate(accepted)
+    assert (assumed.low, assumed.high) == (rates.min(), rates.max())
 
 
 def test_a_moved_map_keeps_the_band_and_says_that_it_is_assumed(tmp_path) -> None:

@@ -6,7 +6,15 @@ import pytest
 import calibrank as cr
 from calibrank.curves._monotone import minimize
 from calibrank.curves.calibrator import Calibrator
-from calibrank.curves.spline import _as_curve, _dispersion, _end_slope, _Frame, _pooled, _roughness
+from calibrank.curves.spline import (
+    _as_curve,
+    _dispersion,
+    _end_slope,
+    _Frame,
+    _peak,
+    _pooled,
+    _roughness,
+)
 from calibrank.errors import FlatMapWarning, PooledScoresWarning
 from calibrank.evidence import soft_evidence
 from calibrank.maps import Curve
@@ -121,3 +129,11 @@ def test_warnings_point_at_the_line_that_fits(monkeypatch: pytest.MonkeyPatch) -
         cr.Platt().fit(scores, 1 - falling)
     for caught in (flat, constant, pooled):
         assert [each.filename for each in caught] == [__file__]
+
+
+def test_a_peak_is_that_of_the_parabola_through_three_points() -> None:
+    x = np.arange(4.0, -1, -0.5)
+    for peak in (0.3, 1.6, 2.1):
+        assert _peak(x, 7 - 3 * (x - peak) ** 2) == pytest.approx(peak)
+    # At an end it is the end, and of equal values the first.
+    assert (_peak(x, x), _peak(x, -x), _peak(x, 0 * x)) == (4.0, -0.5, 4.0)

@@ -97,7 +97,8 @@ def to_base_rate(
     if band is not None:
         is_slope_known = top_rate is not None or band.assumption == "logged propensities"
         factors = (slope,) if is_slope_known else tuple(SLOPE_FACTORS)
-        offset = log_odds - fitted.curve.log_odds_on(NumpyTarget(), scores)
+        # What the moved terms add.
+        offset = slope * (log_odds - fitted.curve.log_odds_on(NumpyTarget(), scores))
         moved_band = _band_at_rate(band, result, factors, (scores, mass, offset), rate)
         record = replace(record, sensitivity=moved_band)
     return replace(result, record=record)

@@ -83,8 +83,8 @@ def fit_position(
     modes, covariances, chances = _posteriors(design, labels, level, others)
     # Levels at ranks of the top, where deviations are 0.
     knots = _rank_knots(spec.n)
-    ones = np.ones_like(knots)
-    at_top = np.array([ones, _log_positions(knots) - center, 0 * ones, ones, 0 * ones])
+    ones, zeros = np.ones_like(knots), np.zeros_like(knots)
+    at_top = np.array([ones, _log_positions(knots) - center, zeros, ones, zeros])
     levels = modes @ at_top
     variances = np.einsum("kr,pkl,lr->pr", at_top, covariances, at_top).mean(axis=1)
     factors = chances / moderation(variances)

@@ -92,7 +92,6 @@ def fit_with_sensitivity(
     instance("scale_known", scale_known, bool)
     array = score_column(scores)[0]
     labels = column("labels", labels, len(array))
-    require_role("label", "labels", labels)
     exposure = column("exposure", exposure, len(array))
     require(is_probability, "exposure", "lie in [0, 1]", exposure, "Divide by the highest.")
     is_positive = labels == 1
