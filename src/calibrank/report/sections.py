@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrank._internal.blas import one_blas_thread
 from calibrank._internal.logit import logit
 from calibrank._internal.segment_keys import Encoded
 from calibrank._internal.threads import meanwhile
@@ -51,6 +52,7 @@ SIGNIFICANT = 0.05
 """Adjusted p-values below this are called miscalibrated."""
 
 
+@one_blas_thread()
 def page_data(rows: ReportRows, fitted: CalibrationMap) -> dict[str, Any]:
     """Compute everything that the page shows."""
     evidence = rows.evidence

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from calibrank._internal.blas import one_blas_thread
 from calibrank._internal.threads import meanwhile
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
@@ -201,6 +202,7 @@ class _Accumulator:
         self.cluster_of_user = np.concatenate([self.cluster_of_user, added])
         return self.cluster_of_user[users]
 
+    @one_blas_thread()
     def result(self) -> Evaluation:
         summary = self.pooled.summary()
         lists = {}
