@@ -30,8 +30,8 @@ def test_ids_keep_their_text() -> None:
 
 @pytest.mark.parametrize(
     "column",
-    [[[1]], [{"a": 1}], [1.5], [Decimal("7.5")], [2.0**60], [b"\xff"], pa.nulls(2)],
-    ids=["list", "struct", "fraction", "decimal", "beyond 2^53", "bytes", "null"],
+    [[[1]], [{"a": 1}], [1.5], [Decimal("7.5")], [2.0**53], [b"\xff"], pa.nulls(2)],
+    ids=["list", "struct", "fraction", "decimal", "from 2^53 on", "bytes", "null"],
 )
 def test_other_columns_are_no_ids(column: Any) -> None:
     with pytest.raises(cr.DataError, match="column x must hold ids"):

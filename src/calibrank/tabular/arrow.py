@@ -24,8 +24,8 @@ from calibrank._internal.segment_keys import LARGEST_TABLE, Encoded, distinct_nu
 from calibrank._internal.validation import Ids, Integers
 from calibrank.errors import DataError
 
-# float64 holds every whole number up to here; beyond, neighbours become one number.
-_LARGEST_WHOLE_FLOAT = 2**53
+# float64 holds every whole number below; from here on, neighbours become one number.
+_FIRST_INEXACT = 2**53
 
 # What pandas makes of whole numbers in a column with missing values.
 _WHOLE_DECIMAL = r"^(-?(?:0|[1-9][0-9]*))\.0+$"
@@ -122,7 +122,7 @@ def _whole_numbers(column: pa.Array, where: str) -> pa.Array:
 
     numbers = column.cast(pa.float64())
     numbers = pc.if_else(pc.is_nan(numbers), None, numbers)
-    in_range = pc.less_equal(pc.abs(numbers), _LARGEST_WHOLE_FLOAT)
+    in_range = pc.less(pc.abs(numbers), _FIRST_INEXACT)
     valid = pc.and_(in_range, pc.equal(pc.floor(numbers), numbers))
     if pc.all(valid).as_py() is False:
         bad = numbers.filter(pc.invert(valid))[0]
