@@ -81,7 +81,7 @@ class Tracer:
             run(item=item, nextitem=following[number])
             if session.testsfailed and self.seconds[item.nodeid] < LONGEST:
                 return True
-            session.testsfailed, session.shouldfail = 0, False
+            session.testsfailed = 0
         return False
 
     @pytest.hookimpl(hookwrapper=True)

@@ -1,5 +1,6 @@
 """Populations, ranks, and the functions that curves are made of."""
 
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
@@ -74,6 +75,8 @@ def test_a_population_is_thinned_and_its_default_is_that_of_the_fit(
     shown = np.array([0.0, 1.0])
     own = population_of(fitted, shown, None)
     np.testing.assert_array_equal(own.scores, fitted.record.score_quantiles)
+    tied = replace(fitted, record=replace(fitted.record, score_quantiles=(0.0, *[1.0] * 200)))
+    assert population_of(tied, shown, None).scores.tolist() == [0.0, *[1.0] * 200]
     # Without a sketch, the pairs shown are there, and the range of the fit.
     without = map_of(step_map(4).curve)
     found = population_of(without, shown, None)
