@@ -216,8 +216,11 @@ def bootstrap_sums(metric: Additive, sums: Floats) -> Estimate:
 
 def nonempty(sums: Floats) -> Floats:
     """Drop empty clusters and empty bins: they do not change a metric, but they cost time."""
-    sums = sums[sums.any(axis=(1, 2))]
-    return sums[:, :, sums.any(axis=(0, 1))]
+    clusters, bins = np.any(sums, axis=(1, 2)), np.any(sums, axis=(0, 1))
+    # Most often there is nothing to drop, and a copy would be large.
+    if not clusters.all():
+        sums = sums[clusters]
+    return sums if bins.all() else sums[:, :, bins]
 
 
 def interval_of_sums(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -52,6 +52,9 @@ SIGNIFICANT = 0.05
 """Adjusted p-values below this are called miscalibrated."""
 
 
+Tables: TypeAlias = list[dict[str, Any]]
+
+
 @one_blas_thread()
 def page_data(rows: ReportRows, fitted: CalibrationMap) -> dict[str, Any]:
     """Compute everything that the page shows."""
@@ -60,17 +63,13 @@ def page_data(rows: ReportRows, fitted: CalibrationMap) -> dict[str, Any]:
     clusters = Clusters.of(rows.clusters)
     sums = PanelSums(clusters.size)
 
-    def of_lists_and_bins() -> dict[str, Any]:
-        score_range = _score_range(rows)
-        return {
-            "score_range": score_range,
-            "lists": _of_lists(rows, probabilities),
-            "curves": _curves(clusters, probabilities, evidence),
-            "segments": segment_tables(rows, probabilities, clusters),
-            "sentences": sentences(rows, probabilities, clusters),
-            "histogram": _histograms(probabilities),
-            "scores": _score_histograms(rows, probabilities, clusters, score_range),
-        }
+    def of_lists_and_bins() -> tuple[dict[str, Estimate], dict[str, Any], Tables, Tables]:
+        return (
+            _of_lists(rows, probabilities),
+            _curves(clusters, probabilities, evidence),
+            segment_tables(rows, probabilities, clusters),
+            sentences(rows, probabilities, clusters),
+        )
 
     # NumPy sorts and takes rows without Python's lock, so the two halves share the cores.
     with meanwhile(of_lists_and_bins) as other_half:
@@ -78,27 +77,30 @@ def page_data(rows: ReportRows, fitted: CalibrationMap) -> dict[str, Any]:
         estimates = sums.estimates(Summary.of(probabilities, evidence))
         test = sums.calibration_test()
         shape = _misfit(rows, fitted, probabilities)
-        parts = other_half()
-    estimates |= parts["lists"]
+        histogram = _histograms(probabilities)
+        score_range = _score_range(rows)
+        scores = _score_histograms(rows, probabilities, clusters, score_range)
+        of_lists, curves, segments, lines = other_half()
+    estimates |= of_lists
     p_value, identified = test.p_value, rows.base_rate_identified
     return {
         "headline": {
-            "sentences": parts["sentences"],
-            "verdict": verdict(estimates, parts["curves"], shape, p_value, identified=identified),
+            "sentences": lines,
+            "verdict": verdict(estimates, curves, shape, p_value, identified=identified),
             "base_rate_source": describe_source(fitted),
             "limitations": limitations(rows, fitted),
         },
         "misfit": {**shape._asdict(), "matters": shape.matters},
         "estimates": {name: estimate._asdict() for name, estimate in estimates.items()},
         "calibration_test": test._asdict(),
-        "curves": parts["curves"],
+        "curves": curves,
         "metrics": describe_metrics(PANEL),
-        "histogram": parts["histogram"],
-        "scores": parts["scores"],
-        "map_curve": _map_curve(parts["score_range"], fitted),
+        "histogram": histogram,
+        "scores": scores,
+        "map_curve": _map_curve(score_range, fitted),
         "parameters": _parameters(fitted),
-        "segments": parts["segments"],
-        "segment_test": segment_test(parts["segments"], rows, fitted),
+        "segments": segments,
+        "segment_test": segment_test(segments, rows, fitted),
     }
 
 
