@@ -136,6 +136,7 @@ def test_vespa_is_python_but_for_its_choice() -> None:
 
 
 def test_shapes_of_a_graph_are_names_or_sizes() -> None:
+    pytest.importorskip("onnx")
     model = to_onnx(gaussian_map(), "float64", ["rows", 1])
     (given,) = model.graph.input
     dimensions = given.type.tensor_type.shape.dim
