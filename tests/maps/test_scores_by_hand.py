@@ -5,9 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import calibrank as cr
 from calibrank._internal.json import digest_of_rows, sketch_of_rows
+from calibrank.evidence import Evidence
 from calibrank.maps import Anchoring, FitRecord
 from calibrank.maps.score_shift import AnchorLabels, ScoreComparison
+from calibrank.maps.training import record_of
 
 RNG = np.random.default_rng(0)
 
@@ -96,6 +99,20 @@ def test_a_sample_of_a_long_batch_stands_for_all_of_it() -> None:
     assert comparison.distance == pytest.approx(0.2)
     # As many scores as were compared decide how much they prove: more than were ever fitted.
     assert compared(record_with((0.0, 1.0), 5), [5.0] * 40_000).is_shifted
+
+
+@pytest.mark.parametrize("weights", [np.ones(200), np.tile([3.0, 1.0], 100)], ids=["even", "odd"])
+def test_a_quantile_is_the_score_at_which_its_mass_is_reached(weights: np.ndarray) -> None:
+    scores = np.arange(200.0)
+    evidence = Evidence(weights * (scores % 3 == 0), weights)
+    record = record_of(cr.Summary.of(scores, evidence))
+    expected = [0.0]
+    for level in range(1, 200):
+        mass = np.array([weights[: score + 1].sum() for score in range(200)])
+        expected.append(float(np.flatnonzero(200 * mass >= level * weights.sum())[0]))
+    assert record.score_quantiles == (*expected, 199.0)
+    assert (record.rows, record.total) == (200, weights.sum())
+    assert record.positive == weights[::3].sum()
 
 
 SCORES = RNG.normal(size=10)
