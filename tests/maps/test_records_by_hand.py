@@ -19,6 +19,7 @@ from calibrank.maps import (
     LevelTerm,
     PiecewiseCurve,
     Population,
+    PositionTerm,
     Selection,
     Sensitivity,
     StepCurve,
@@ -358,3 +359,31 @@ def test_an_interval_warns_at_the_line_that_asks() -> None:
     with pytest.warns(AssumedRateWarning) as found:
         map_of(gaussian_map().curve).interval(0.0)
     assert found[0].filename == __file__
+
+
+def test_values_of_columns_are_as_many_as_scores() -> None:
+    term = smooth_term("x")
+    with pytest.raises(cr.DataError, match=r"have one value per score \(2\), got 3"):
+        term.read({"x": [0.0, 1.0, 2.0]}, 2)
+    assert term.read({"x": [0, 1]}).tolist() == [0.0, 1.0]
+    ranks = PositionTerm("r", 2, PiecewiseCurve((0.0,), (0.0,), (1.0, 1.0), (0.1,), (0.0, 0.0)))
+    for wrong in (0, -1, 0.5):
+        with pytest.raises(cr.DataError, match="column 'r' must"):
+            ranks.read({"r": [1, wrong]})
+    assert ranks.curve_change(np.array([1.0, 2.0, 2.4, 2.6, 3.0])).tolist() == [-1, -1, -1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n": 0}, "n must be"),
+        ({"column": ""}, "column must be a string"),
+        ({"by_rank": smooth_term("other")}, "must be of the column 'r', got 'other'"),
+    ],
+)
+def test_impossible_positions_are_refused(change: dict[str, Any], message: str) -> None:
+    curve = PiecewiseCurve((0.0,), (0.0,), (1.0, 1.0), (0.1,), (0.0, 0.0))
+    start = PositionTerm("r", 1, curve, smooth_term("r"))
+    assert start.n == 1
+    with pytest.raises(cr.DataError, match=message):
+        replace(start, **change)
