@@ -10,7 +10,6 @@ import calibrank as cr
 from calibrank._internal import native
 from calibrank._internal.logit import expit, logit
 from calibrank.maps import (
-    CalibrationMap,
     LevelTerm,
     LogisticCurve,
     PiecewiseCurve,
@@ -18,6 +17,7 @@ from calibrank.maps import (
     RescaleCurve,
     SmoothTerm,
     StepCurve,
+    Term,
 )
 from calibrank.maps.basis import Basis, Linear, Log, LogQuadratic, Quadratic, Softplus
 from calibrank.maps.curve import BLOCK
@@ -217,8 +217,12 @@ def sloped() -> LevelTerm:
     return replace(level_term("country", typical=-0.3), slope_errors=of)
 
 
+def three_terms() -> tuple[Term, ...]:
+    """New ones: what a term keeps from another test, this one would not compute."""
+    return sloped(), smooth_term("x"), position_term("rank", 3)
+
+
 CURVES = [with_errors(basis) for basis in BASES] + [LINES]
-TERMS = (sloped(), smooth_term("x"), position_term("rank", 3))
 ROWS = {
     "country": ["NL", "?", "7", "NL", "7", "NL"],
     "x": [-5.0, 0.0, 0.7, 1.0, 2.0, 9.0],
@@ -228,11 +232,11 @@ SCORES = np.array([-3.0, -0.9, 0.1, 1.0, 2.0, 6.0])
 
 
 @pytest.mark.parametrize("curve", CURVES, ids=lambda curve: curve.kind)
-@pytest.mark.parametrize("terms", [(), TERMS], ids=len)
+@pytest.mark.parametrize("terms", [(), three_terms()], ids=len)
 def test_a_moved_map_has_moved_log_odds_and_errors(
-    curve: LogisticCurve | PiecewiseCurve, terms: tuple[LevelTerm, ...]
+    curve: LogisticCurve | PiecewiseCurve, terms: tuple[Term, ...]
 ) -> None:
-    fitted = CalibrationMap(curve, map_of(curve).record, terms)
+    fitted = map_of(curve, *terms)
     moved = fitted.moved(0.4, 1.5)
     rows = ROWS if terms else None
     expected = 0.4 + 1.5 * fitted.log_odds(SCORES, rows)
@@ -253,8 +257,8 @@ def test_a_step_moves_by_its_log_odds() -> None:
 
 def test_an_interval_adds_the_variances_of_what_applies_to_a_row() -> None:
     curve = with_errors(Quadratic())
-    fitted = map_of(curve, *TERMS)
-    position = TERMS[2]
+    terms = three_terms()
+    fitted, position = map_of(curve, *terms), terms[2]
     assert isinstance(position, PositionTerm)
     is_top = np.array(ROWS["rank"]) <= 3
     below, above = curve.margins(SCORES, 0.95)

@@ -9,7 +9,7 @@ import pytest
 import calibrank as cr
 from calibrank._internal.json import digest_of
 from calibrank.maps import LogisticCurve, PiecewiseCurve, StepCurve
-from calibrank.maps.basis import Linear
+from calibrank.maps.basis import Linear, Log, LogQuadratic
 from calibrank.maps.format import parse
 from tests.golden.vectors import version_1
 from tests.maps.samples import gaussian_map, map_of, smooth_term
@@ -122,3 +122,10 @@ def test_log_odds_of_a_map_with_terms_are_finite() -> None:
 def test_scores_of_a_map_may_reach_the_limit() -> None:
     fitted = map_of(StepCurve((0.0, 1e29), (0.0, 0.5, 1.0), (1.0,) * 3))
     assert parse("map.json", fitted.to_json()) == fitted
+
+
+@pytest.mark.parametrize("margin", [0.0, -0.1])
+def test_a_logarithm_starts_below_the_range(margin: float) -> None:
+    for kind in (Log, LogQuadratic):
+        with pytest.raises(cr.DataError, match="margin must be above 0, got"):
+            kind(margin)

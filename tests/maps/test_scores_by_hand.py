@@ -92,6 +92,11 @@ def test_the_distance_may_be_three_tenths(below: int, is_shifted: bool) -> None:
     assert comparison.is_shifted == is_shifted
 
 
+def test_a_batch_of_the_size_of_a_sample_is_counted_as_it_is() -> None:
+    comparison = compared(record_with((0.0, 1.0)), [5.0] * 7 + [0.5] * (2**14 - 7))
+    assert comparison.outside == 7 / 2**14
+
+
 def test_a_sample_of_a_long_batch_stands_for_all_of_it() -> None:
     comparison = compared(record_with((0.0, 1.0)), [0.5] * 40_000, [5.0] * 10_000)
     assert comparison.rows == 50_000
