@@ -9,6 +9,8 @@ import pytest
 
 from calibrank._internal.rules import LARGEST_SCORE
 from calibrank.maps._program import Kind, of_log_odds, pack, pack_lines, pack_steps
+from calibrank.maps.basis import Linear
+from tests.maps.samples import logistic_map
 
 
 class Packed(NamedTuple):
@@ -85,3 +87,8 @@ def test_programs_are_of_finite_numbers() -> None:
     # Without an edge, both sides of one are the same.
     constant = np.frombuffer(pack_steps((), (0.25,))[64:88]).tolist()
     assert constant == [0.0, 0.0, 0.25]
+
+
+def test_a_position_in_too_narrow_a_range_has_no_program() -> None:
+    assert logistic_map(Linear(), 0.0, 0.9e-250).curve.program == b""
+    assert logistic_map(Linear(), 0.0, 1.1e-250).curve.program

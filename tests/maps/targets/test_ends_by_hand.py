@@ -9,7 +9,7 @@ import pytest
 
 import calibrank as cr
 from calibrank._internal.logit import expit
-from calibrank.export import to_onnx, to_vespa
+from calibrank.export import to_json, to_onnx, to_painless, to_sql, to_torch, to_vespa
 from calibrank.maps import LevelTerm
 from calibrank.maps.basis import Linear
 from calibrank.maps.targets.target import ceilings, free_names, nested_choices, require_dtype
@@ -177,3 +177,13 @@ def test_a_scalar_with_terms_refuses_what_is_no_number() -> None:
     ]:
         with pytest.raises(cr.DataError, match=message):
             scalar(wrong, row)
+
+
+@pytest.mark.parametrize("export", [to_onnx, to_torch, to_vespa, to_painless, to_json])
+def test_only_a_map_is_exported(export: Any) -> None:
+    pytest.importorskip("onnx")
+    for other in (gaussian_map().curve, "map.json", None):
+        with pytest.raises(cr.DataError, match="fitted must be of type CalibrationMap"):
+            export(other)
+    with pytest.raises(cr.DataError, match="fitted must be of type CalibrationMap"):
+        to_sql(None, "duckdb")  # type: ignore[arg-type]  # refused
