@@ -1,5 +1,7 @@
 """`score_at`: the inverse of `predict`, for every curve and with terms."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,9 @@ from hypothesis import strategies as st
 
 import calibrank as cr
 from calibrank.errors import DataError
+from calibrank.maps import StepCurve
 from calibrank.registry import CALIBRATORS
+from tests.maps.samples import map_of, smooth_term
 
 RNG = np.random.default_rng(0)
 SCORES = RNG.normal(size=2_000)
@@ -63,3 +67,45 @@ def test_terms_have_a_cutoff_per_row() -> None:
     np.testing.assert_array_equal(low, high)
     with pytest.raises(DataError, match="columns must have country, price"):
         fitted.score_at(0.4)
+
+
+def steps_at(*edges: float) -> cr.CalibrationMap:
+    """Steps of 0.2, 0.4, ... between these scores."""
+    values = tuple((0.2 * np.arange(1, len(edges) + 2)).round(1).tolist())
+    return map_of(StepCurve(edges, values, (1.0,) * len(values)))
+
+
+@pytest.mark.parametrize("edge", [-1e29, -3.7, -1e-300, -5e-324, 0.0, 5e-324, 1e-12, 3.7, 1e30])
+def test_a_jump_is_found_to_its_last_digit(edge: float) -> None:
+    assert steps_at(edge).score_at(0.3) == (edge, edge)
+    low, high = steps_at(edge).score_at(0.2)
+    assert (low, high) == (-np.inf, np.nextafter(edge, -np.inf))
+    assert steps_at(edge).score_at(0.4) == (edge, np.inf)
+
+
+@pytest.mark.parametrize("start", [-1e6, 0.0, 1e6])
+@pytest.mark.parametrize("is_point", [True, False])
+def test_a_flat_piece_that_rounding_may_have_made_is_a_point(start: float, is_point: bool) -> None:
+    # 1e-9 of the scores, or of the range that a plot shows: here 1.2.
+    width = max(1.2, abs(start)) * (0.5e-9 if is_point else 2e-9)
+    low, high = steps_at(start, start + width, start + 1).score_at(0.4)
+    assert low == start
+    assert high == (start if is_point else np.nextafter(start + width, -np.inf))
+
+
+def test_a_fall_by_rounding_is_none() -> None:
+    falls = StepCurve((0.0, 1.0), (0.2, 0.2 - 1e-13, 0.8), (1.0,) * 3)
+    assert map_of(falls).score_at(0.5) == (1.0, 1.0)
+    with pytest.raises(DataError, match="a map must increase with the score"):
+        map_of(replace(falls, values=(0.2, 0.2 - 2e-12, 0.8))).score_at(0.5)
+    flat = map_of(StepCurve((), (0.25,), (1.0,)))
+    assert flat.score_at(0.25) == (-np.inf, np.inf)
+
+
+def test_the_row_that_does_not_reach_a_probability_is_named() -> None:
+    fitted = replace(steps_at(0.0, 1.0), terms=(smooth_term("x"),))
+    assert fitted.score_at(0.41, {"x": [0.0, 1.0]}).low.tolist() == [1.0, 0.0]
+    with pytest.raises(DataError, match=r"map reaches, 0\.40461 to 0\.80305, got 0\.3 at row 1"):
+        fitted.score_at(0.3, {"x": [0.0, 2.0]})
+    with pytest.raises(DataError, match=r"got 0\.3\.$"):
+        fitted.score_at(0.3, {"x": [2.0]})

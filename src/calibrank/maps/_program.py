@@ -1,6 +1,6 @@
 """Maps as the C loops read them: an array of numbers, packed into bytes.
 
-It starts with the kind of map and the largest valid score; `_native_maps.h` describes what follows.
+It starts with the kind of map and the largest valid score; `native_maps.h` describes what follows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BUCKETS = (256, 1024, 4096, 16384)
 
 
 class Kind(IntEnum):
-    """The loops of `_native_maps.h`, numbered as there."""
+    """The loops of `native_maps.h`, numbered as there."""
 
     QUADRATIC = 0
     LOGARITHMIC = 1
