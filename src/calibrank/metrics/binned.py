@@ -19,6 +19,7 @@ from calibrank._internal.validation import (
     Indices,
     Numbers,
     add_up,
+    bins_between,
     probability_column,
     starts_of,
 )
@@ -49,7 +50,7 @@ class EqualWidth(Binning):
 
     def bin_indices(self, probabilities: Floats, evidence: Evidence) -> Indices:
         # In float64, so that float32 probabilities do not round up into the next bin.
-        position = probabilities.astype(np.float64) * self.bins
+        position = np.multiply(probabilities, self.bins, dtype=np.float64)
         # A probability of 1 belongs to the last bin.
         return np.minimum(position.astype(np.intp), self.bins - 1)
 
@@ -61,22 +62,36 @@ class EqualMass(Binning):
     def bin_indices(self, probabilities: Floats, evidence: Evidence) -> Indices:
         totals = evidence.total
         if totals.min() == totals.max():
-            # Only the sorted probabilities matter, and they are found faster than their order.
-            ordered = np.sort(probabilities)
-            starts = np.flatnonzero(starts_of(ordered))
-            mass = np.diff(starts, append=len(ordered))
+            edges = _equal_counts(np.sort(probabilities), self.bins)
         else:
-            order = np.argsort(probabilities, kind="stable")
-            ordered = probabilities[order]
-            is_start = starts_of(ordered)
-            starts = np.flatnonzero(is_start)
-            mass = add_up(np.cumsum(is_start) - 1, totals[order])
-        # The middle of a group's mass decides its bin, so a large group is placed fairly.
-        middle = (np.cumsum(mass) - mass / 2) / mass.sum()
-        first = np.searchsorted(middle * self.bins, np.arange(1, self.bins))
-        # A bin that starts behind the last group is empty.
-        edges = ordered[starts[first[first < len(starts)]]]
-        return np.searchsorted(edges, probabilities, side="right")
+            edges = _equal_masses(probabilities, totals, self.bins)
+        return bins_between(edges, probabilities)
+
+
+def _equal_counts(ordered: Floats, bins: int) -> Floats:
+    """The lowest probability of each bin but the first; a bin behind the last group has none.
+
+    The middle of a group of equal probabilities decides its bin, so a large one is placed fairly.
+    """
+    # The first group with its middle in a bin has the row at which the bin begins, or follows it.
+    ends = np.arange(1, bins) * len(ordered)
+    start, stop = (
+        np.searchsorted(ordered, ordered[ends // bins], side) for side in ("left", "right")
+    )
+    first = np.where((start + stop) * bins >= 2 * ends, start, stop)
+    return ordered[first[first < len(ordered)]]
+
+
+def _equal_masses(probabilities: Floats, totals: Floats, bins: int) -> Floats:
+    """The same for rows of unequal masses."""
+    order = np.argsort(probabilities, kind="stable")
+    ordered = probabilities[order]
+    is_start = starts_of(ordered)
+    starts = np.flatnonzero(is_start)
+    mass = add_up(np.cumsum(is_start) - 1, totals[order])
+    middle = (np.cumsum(mass) - mass / 2) / mass.sum()
+    first = np.searchsorted(middle * bins, np.arange(1, bins))
+    return ordered[starts[first[first < len(starts)]]]
 
 
 class ReliabilityCurve(NamedTuple):

@@ -7,7 +7,7 @@ recomputes the metric from sums weighted by these counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -279,9 +279,13 @@ def inverted_interval(
     drawn = resamples[:, 1].sum(axis=1, keepdims=True)
     value = float(metric.errors((gaps / mass)[None], probabilities, weights)[0])
 
+    # The searches for both ends begin with the same shares.
+    @cache
+    def errors_of(share: float) -> Floats:
+        return metric.errors((noise + share * gaps) / drawn, probabilities, weights)
+
     def excess(share: float, quantile: float) -> float:
-        errors = metric.errors((noise + share * gaps) / drawn, probabilities, weights)
-        return float(np.quantile(errors, quantile)) - value
+        return float(np.quantile(errors_of(share), quantile)) - value
 
     def end(quantile: float) -> float:
         share = _root(lambda share: excess(share, quantile), _SHARE_TOLERANCE)

@@ -24,6 +24,7 @@ from calibrank._internal.validation import (
     add_up,
     ids,
     probability_column,
+    row_parts,
 )
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
@@ -221,33 +222,37 @@ class SegmentSums(NamedTuple):
     ) -> SegmentSums:
         """Sums of a column; `explained` is left out of what is tested."""
         size = len(column.values)
-        residuals = evidence.positive - evidence.total * probabilities
-        log_odds = logit(np.clip(probabilities, _CLIP, 1 - _CLIP))
-        information = evidence.total * probabilities * (1 - probabilities)
-        mass = np.maximum(add_up(column.codes, information, size), 1e-300)
-        mean = add_up(column.codes, information * log_odds, size) / mass
+        codes, explained = column.codes, np.broadcast_to(explained, len(probabilities))
+        log_odds = np.empty(len(probabilities))
+        mass, moment = np.zeros((2, size))
+        for part in row_parts(len(log_odds)):
+            p = probabilities[part]
+            log_odds[part] = logit(np.clip(p, _CLIP, 1 - _CLIP))
+            information = evidence.total[part] * p * (1 - p)
+            mass += add_up(codes[part], information, size)
+            moment += add_up(codes[part], information * log_odds[part], size)
         # The slope turns around the mean of its segment, so that it is no copy of the level.
-        slope = log_odds - mean[column.codes]
-        variance = row_variances(probabilities, evidence)
-        unexplained = residuals - explained
-        places = clusters * size + column.codes
-        n_places = (int(clusters.max()) + 1) * size
+        mean = moment / np.maximum(mass, 1e-300)
+        sums = np.zeros((2, (int(clusters.max()) + 1) * size))
+        by_segment = np.zeros((6, size))
+        for part in row_parts(len(log_odds)):
+            rows = evidence.rows(part)
+            slope = log_odds[part] - mean[codes[part]]
+            residuals = rows.positive - rows.total * probabilities[part]
+            variance = row_variances(probabilities[part], rows)
+            unexplained = residuals - explained[part]
+            places = clusters[part] * size + codes[part]
+            for each, of_rows in zip(sums, (unexplained, unexplained * slope), strict=True):
+                np.add.at(each, places, of_rows)
+            columns = (rows.positive, rows.total, residuals, variance, variance * slope**2)
+            by_segment += [add_up(codes[part], each, size) for each in (None, *columns)]
+        n_rows, positive, total, residuals, *least = by_segment
         parts = []
-        level, turn = (unexplained, variance), (unexplained * slope, variance * slope**2)
-        for of_rows, least_of_rows in (level, turn):
-            sums = add_up(places, of_rows, n_places).reshape(-1, size)
+        for each, least_of_segment in zip(sums.reshape(2, -1, size), least, strict=True):
             # Without any positive, the squared residuals of rare positives are far too small.
-            least = add_up(column.codes, least_of_rows, size)
-            spread = np.sqrt(np.maximum((sums**2).sum(axis=0), least))
-            parts.append(sums / np.maximum(spread, 1e-300))
-        return cls(
-            column.values,
-            add_up(column.codes, None, size),
-            add_up(column.codes, evidence.positive, size),
-            add_up(column.codes, evidence.total, size),
-            add_up(column.codes, residuals, size),
-            np.hstack(parts),
-        )
+            spread = np.sqrt(np.maximum((each**2).sum(axis=0), least_of_segment))
+            parts.append(each / np.maximum(spread, 1e-300))
+        return cls(column.values, n_rows, positive, total, residuals, np.hstack(parts))
 
 
 def adjusted_p_values(statistics: list[Floats], seed: int = 0) -> list[Floats]:

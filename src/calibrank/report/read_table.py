@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from calibrank._internal.segment_keys import Encoded
+from calibrank._internal.threads import meanwhile
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
 from calibrank.evidence import make_evidence
@@ -42,8 +44,10 @@ def read_report_rows(
     if fitted is not None:
         columns = columns.used_by(fitted)
     sample = _UserSample(most_rows)
-    for rows in rows_of(table, columns, rules, progress):
-        sample.add(rows)
+    # Intervals need it, and loading it takes an eighth of a second.
+    with meanwhile(lambda: import_module("scipy.special")):
+        for rows in rows_of(table, columns, rules, progress):
+            sample.add(rows)
     if not sample.batches and not sample.unhashed:
         raise DataError(table.name, "hold at least one valid row", "none", "Check it.")
     return sample.report_rows(columns)

@@ -11,11 +11,12 @@ from calibrank._internal.blas import one_blas_thread
 from calibrank._internal.logit import logit
 from calibrank._internal.segment_keys import Encoded
 from calibrank._internal.threads import meanwhile
-from calibrank._internal.validation import Floats, add_up
+from calibrank._internal.validation import Floats, add_up, bins_between, row_parts
 from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap, FitRecord
 from calibrank.metrics import EqualMass, EqualWidth, Estimate, Metric
 from calibrank.metrics.binned import Binning
+from calibrank.metrics.calibration_test import CalibrationTest
 from calibrank.metrics.cluster_rates import Clusters
 from calibrank.metrics.multicalibration import SegmentSums, adjusted_p_values
 from calibrank.metrics.panel import PANEL, PER_LIST, PanelSums, list_estimates
@@ -63,24 +64,25 @@ def page_data(rows: ReportRows, fitted: CalibrationMap) -> dict[str, Any]:
     clusters = Clusters.of(rows.clusters)
     sums = PanelSums(clusters.size)
 
-    def of_lists_and_bins() -> tuple[dict[str, Estimate], dict[str, Any], Tables, Tables]:
-        return (
-            _of_lists(rows, probabilities),
-            _curves(clusters, probabilities, evidence),
-            segment_tables(rows, probabilities, clusters),
-            sentences(rows, probabilities, clusters),
-        )
-
-    # NumPy sorts and takes rows without Python's lock, so the two halves share the cores.
-    with meanwhile(of_lists_and_bins) as other_half:
+    def of_sums() -> tuple[dict[str, Estimate], CalibrationTest]:
         sums.add(probabilities, evidence, rows.clusters)
-        estimates = sums.estimates(Summary.of(probabilities, evidence))
-        test = sums.calibration_test()
+        return sums.estimates(Summary.of(probabilities, evidence)), sums.calibration_test()
+
+    # NumPy works without Python's lock, so the halves share the cores. The other thread has the one
+    # with small arrays: there memory of large ones is not used again.
+    with meanwhile(of_sums) as other_half:
+        of_lists = _of_lists(rows, probabilities)
         shape = _misfit(rows, fitted, probabilities)
         histogram = _histograms(probabilities)
         score_range = _score_range(rows)
         scores = _score_histograms(rows, probabilities, clusters, score_range)
-        of_lists, curves, segments, lines = other_half()
+        curves = {
+            name: _curve(clusters, probabilities, evidence, binning)
+            for name, binning in BINNINGS.items()
+        }
+        segments = segment_tables(rows, probabilities, clusters)
+        lines = sentences(rows, probabilities, clusters)
+        estimates, test = other_half()
     estimates |= of_lists
     p_value, identified = test.p_value, rows.base_rate_identified
     return {
@@ -109,17 +111,10 @@ def _of_lists(rows: ReportRows, probabilities: Floats) -> dict[str, Estimate]:
     evidence = rows.evidence
     if rows.users is None or not evidence.positive.any():
         return {}
-    users = rows.users.codes[evidence.total > 0]
-    if users.min() == users.max():
+    counted = add_up(rows.users.codes, evidence.total)
+    if np.count_nonzero(counted) < 2:
         return {}
     return list_estimates(probabilities, evidence, rows.users.codes, PER_LIST)
-
-
-def _curves(clusters: Clusters, probabilities: Floats, evidence: Evidence) -> dict[str, Any]:
-    curves = {}
-    for name, binning in BINNINGS.items():
-        curves[name] = _curve(clusters, probabilities, evidence, binning)
-    return curves
 
 
 def _curve(
@@ -165,13 +160,17 @@ def describe_metrics(metrics: Iterable[Metric]) -> dict[str, str]:
 
 def _histograms(probabilities: Floats) -> dict[str, Any]:
     """Count rows by predicted probability, in equal steps of probability and of log odds."""
-    log_odds = np.clip(logit(probabilities), -LOG_ODDS_LIMIT, LOG_ODDS_LIMIT)
     limits = (-LOG_ODDS_LIMIT, LOG_ODDS_LIMIT)
+    linear, of_log_odds = np.zeros((2, PROBABILITY_BINS), dtype=np.intp)
+    for part in row_parts(len(probabilities)):
+        log_odds = np.clip(logit(probabilities[part]), *limits)
+        linear += np.histogram(probabilities[part], PROBABILITY_BINS, (0, 1))[0]
+        of_log_odds += np.histogram(log_odds, PROBABILITY_BINS, limits)[0]
     return {
         "bins": PROBABILITY_BINS,
         "log_odds_limit": LOG_ODDS_LIMIT,
-        "linear": np.histogram(probabilities, PROBABILITY_BINS, (0, 1))[0],
-        "logit": np.histogram(log_odds, PROBABILITY_BINS, limits)[0],
+        "linear": linear,
+        "logit": of_log_odds,
     }
 
 
@@ -182,9 +181,11 @@ def _score_histograms(
     evidence = rows.evidence
     low, high = score_range
     edges = np.linspace(low, high, SCORE_BINS + 1)
-    position = (rows.scores - low) / (high - low) * SCORE_BINS
-    # Scores beyond the axis are counted in the outermost bins.
-    bins = np.clip(position.astype(np.intp), 0, SCORE_BINS - 1)
+    bins = np.empty(len(rows), dtype=np.intp)
+    for part in row_parts(len(rows)):
+        position = (rows.scores[part] - low) / (high - low) * SCORE_BINS
+        # Scores beyond the axis are counted in the outermost bins.
+        bins[part] = np.clip(position.astype(np.intp), 0, SCORE_BINS - 1)
     rates = clusters.rates(bins, probabilities, evidence, SCORE_BINS)
     positive = add_up(bins, evidence.positive, SCORE_BINS)
     # Inverse-propensity weights can make the positive mass of a bin exceed its total mass.
@@ -328,21 +329,19 @@ def _quantile_groups(values: Floats, unit: str) -> Categorical:
     """Group values at their quintiles; equal values share a group, NaN has its own."""
     missing = np.isnan(values)
     known = np.sort(values[~missing])
-    edges = known
-    if len(known):
-        quantiles = np.arange(1, QUANTILE_GROUPS) / QUANTILE_GROUPS
-        # "higher" returns values that occur, so that no edge lies between equal values.
-        edges = np.unique(np.quantile(known, quantiles, method="higher"))
-    codes = np.searchsorted(edges, values, side="right")
+    quantiles = np.arange(1, QUANTILE_GROUPS) / QUANTILE_GROUPS
+    # Values that occur: no edge lies between equal ones.
+    places = np.ceil(quantiles * (len(known) - 1)).astype(np.intp)
+    edges = np.unique(known[places]) if len(known) else known
+    codes = bins_between(edges, values)
     groups = np.split(known, np.searchsorted(known, edges))
     names = [_range_name(group, unit) if len(group) else "" for group in groups]
     codes = np.where(missing, len(names), codes).astype(np.intp)
     return Categorical(codes, [*names, MISSING])
 
 
-def _range_name(values: Floats, unit: str) -> str:
-    low = _number(values.min())
-    high = _number(values.max())
+def _range_name(ordered: Floats, unit: str) -> str:
+    low, high = _number(ordered[0]), _number(ordered[-1])
     text = low if low == high else f"{low} to {high}"
     return f"{text} {unit}".strip()
 
