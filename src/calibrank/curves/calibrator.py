@@ -153,9 +153,12 @@ class Calibrator(ABC):
 
     def _warn_of_outliers(self, fitted: CalibrationMap, summary: Summary) -> None:
         """Warn where a few scores are so far from all others that they decide on the map."""
-        inner = without_ends(summary, len(summary) // 100)
-        is_wide = inner.high - inner.low >= INNER_RANGE * (summary.high - summary.low)
-        if is_wide or not self._is_moved(fitted, inner):
+        few = len(summary) // 100
+        range_of_most = summary.scores[-few - 1] - summary.scores[few]
+        if range_of_most >= INNER_RANGE * (summary.high - summary.low):
+            return
+        inner = without_ends(summary, few)
+        if not self._is_moved(fitted, inner):
             return
         other = "" if self.name in ("Spline", "Isotonic") else ", or use Spline"
         message = (

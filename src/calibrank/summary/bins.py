@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -89,7 +90,7 @@ class Masses(NamedTuple):
     The moments (mass times the offset of the score from an origin) keep the mean score of a bin
     and that of its positives; with both, the loss of a pooled bin is correct to second order in
     its width. The second moment (mass times offset^2) keeps the spread of its scores. The sums of
-    squares are needed for standard errors.
+    squares are needed for standard errors. Of rows of weight 1, several sums are one array.
     """
 
     positive: Floats
@@ -101,13 +102,19 @@ class Masses(NamedTuple):
     cross: Floats
     total_squared: Floats
 
-    def take(self, selected: Integers | Mask) -> Masses:
+    def each(self, change: Callable[[Floats], Floats]) -> Masses:
+        """The same change of every sum; an array that is several of them is changed once."""
+        columns = {id(column): column for column in self}
+        changed = {number: change(column) for number, column in columns.items()}
+        return Masses(*[changed[id(column)] for column in self])
+
+    def take(self, selected: Integers | Mask | slice) -> Masses:
         """Only the selected bins."""
-        return Masses(*[column[selected] for column in self])
+        return self.each(lambda column: column[selected])
 
     def gather(self, bins: Integers, size: int) -> Masses:
         """Add up bins that fall into the same one of `size` new bins."""
-        return Masses(*[add_up(bins, column, size) for column in self])
+        return self.each(lambda column: add_up(bins, column, size))
 
     def of_offsets(self, offsets: Floats) -> Masses:
         """The sums of bins that hold one offset each."""
@@ -190,8 +197,11 @@ class Table:
         # Transposed copies: the columns of a table are read one at a time from here on.
         total, moment, second_moment = self.totals.T.copy()
         positive, positive_moment, squares, cross = self.positives.T.copy()
+        if np.array_equal(squares, positive) and np.array_equal(cross, positive):
+            squares = cross = positive
+        total_squared = total if np.array_equal(self.squares, total) else self.squares.copy()
         moments = (positive_moment, moment, second_moment)
-        return Masses(positive, total, *moments, squares, cross, self.squares.copy())
+        return Masses(positive, total, *moments, squares, cross, total_squared)
 
     def add(self, masses: Masses, bins: Integers | slice) -> None:
         """Add sums to distinct bins of the table."""

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from calibrank._internal.validation import Floats, starts_of
-from calibrank.summary.bins import Masses
 from calibrank.summary.grid import Grid
 from calibrank.summary.summary import Summary
 
@@ -66,9 +65,9 @@ def two_points(summary: Summary) -> Summary:
     reach = np.minimum(offsets - low, high - offsets).clip(0)
     deviation = np.minimum(spreads(bins), reach)
     moves = np.stack([-deviation, deviation], axis=1)
-    positive_moment = bins.masses.positive_moment[:, None] + bins.positive[:, None] * moves
-    halves = Masses(*[np.repeat(column / 2, 2) for column in bins.masses])
+    halves = bins.masses.each(lambda column: np.repeat(column / 2, 2))
     masses = halves.of_offsets((offsets[:, None] + moves).ravel())
+    positive_moment = bins.masses.positive_moment[:, None] + bins.positive[:, None] * moves
     return replace(
         bins,
         scores=(bins.scores[:, None] + moves).ravel(),
@@ -81,18 +80,18 @@ def _merged_bins(summary: Summary, grid: Grid, dropped: int) -> Summary:
     """The summary in the bins of its grid without some bits, which neighbours share."""
     keys = summary.keys >> dropped
     starts = np.flatnonzero(starts_of(keys))
-    masses = Masses(*[np.add.reduceat(column, starts) for column in summary.masses])
+    masses = summary.masses.each(lambda column: np.add.reduceat(column, starts))
     means = np.clip(grid.origin + masses.moment / masses.total, summary.low, summary.high)
     return replace(summary, scores=means, masses=masses, grid=grid, keys=keys[starts])
 
 
 def without_ends(summary: Summary, few: int) -> Summary:
     """The summary without so many bins at either end; the number of rows is not adjusted."""
-    kept = np.arange(few, len(summary) - few)
+    kept = slice(few, len(summary) - few)
     scores = summary.scores[kept]
     low, high = float(scores[0]), float(scores[-1])
     masses = summary.masses.take(kept)
-    keys = summary.keys[few : few + len(kept)]
+    keys = summary.keys[kept]
     return replace(summary, scores=scores, masses=masses, low=low, high=high, keys=keys)
 
 
