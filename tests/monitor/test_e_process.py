@@ -34,7 +34,7 @@ def log_start(series: Series, sums: np.ndarray, noise: np.ndarray, error: float)
                 total += day_weight * weekday_weight * np.exp(np.mean(logs))
         return total
 
-    return float(np.log(density(1.0) / density(error) / 4))
+    return float(np.log(density(1.0) / density(error) / 8))
 
 
 def test_the_null_is_the_normal_distribution_of_its_definition() -> None:
@@ -85,14 +85,14 @@ def test_the_evidence_of_a_change_has_the_expectation_of_its_share_without_one()
 @pytest.mark.parametrize("error", [0.02, 0.15])
 def test_an_error_of_the_map_is_no_change(labels: int, error: float) -> None:
     rng = np.random.default_rng(0)
-    years = simulate(rng, YEARS, labels=labels, level_error=error)
+    years = simulate(rng, 3 * YEARS, labels=labels, level_error=error)
     series = years.series[0]
-    assert level_alarms(years.level, series, max(error, LEAST_ERROR)).any(axis=1).sum() <= 1
+    assert level_alarms(years.level, series, max(error, LEAST_ERROR)).any(axis=1).mean() <= 0.05
     # Nor is it where the map is worse than it should be.
-    assert level_alarms(years.level, series).any(axis=1).sum() <= 1
+    assert level_alarms(years.level, series).any(axis=1).mean() <= 0.05
     model = Unchanged(series, max(error, LEAST_ERROR))
     starts = [model.log_start(sums).max() >= LOG_THRESHOLD for sums in years.level]
-    assert sum(starts) <= 1
+    assert np.mean(starts) <= 0.05
 
 
 @pytest.mark.parametrize("labels", [400, 5_000])

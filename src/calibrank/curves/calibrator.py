@@ -84,7 +84,8 @@ class Calibrator(ABC):
     def require_no_columns(self, columns: Any) -> None:
         """Raise a `DataError` if columns are given, which only terms use."""
         if columns is not None:
-            rule, remedy = "go with terms", f'Add some, e.g. {self.name}() + Level("country").'
+            rule = "go with terms"
+            remedy = f'Add some, e.g. {self.name}() + Level("country"); weights are sample_weight=.'
             raise DataError("columns", rule, f"{self.name} without any", remedy)
 
     def __add__(self, term: TermSpec) -> Model:

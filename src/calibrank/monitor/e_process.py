@@ -70,7 +70,7 @@ _MOST_INFORMATION = 85.0
 _OFF_SHARE = 0.3
 
 # False alarms are shared out: changes have more of them than maps that are off from the start.
-_START_SHARE = 1 / 4
+_START_SHARE = 1 / 8
 
 # Lengths of the windows since a change. Long ones lie apart: neighbours have the same evidence.
 _DAILY = 8
@@ -107,9 +107,9 @@ class Sizes(NamedTuple):
 
 
 # A change of the log odds by 0.75 halves or doubles a rare rate; 0.25 is a slope of 0.75 or 1.25.
-_LEVELS = (Size(0.25, 0.23, 72.0), Size(0.5, 0.32), Size(0.75, 0.35), Size(1.5, 0.1))
-LEVEL_SIZES = Sizes(_LEVELS, 1.0, share=1.4)
-SLOPE_SIZES = Sizes((Size(0.25, 1.0),), 0.25, share=0.8)
+_LEVELS = (Size(0.25, 0.23, 14.0), Size(0.5, 0.32), Size(0.75, 0.35), Size(1.5, 0.1))
+LEVEL_SIZES = Sizes(_LEVELS, 1.0, share=1.5)
+SLOPE_SIZES = Sizes((Size(0.25, 1.0, 8.0),), 0.25, share=0.7)
 
 
 class DaySums(NamedTuple):
