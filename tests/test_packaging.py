@@ -19,7 +19,7 @@ MODULES = {"scikit-learn": "sklearn"}
 # Imported only with an object of the library in hand.
 BROUGHT_BY_THE_USER = {
     *("pandas", "duckdb", "implicit", "cornac", "recbole", "sentence_transformers"),
-    "triton",  # comes with torch for CUDA
+    "cuda",  # comes with torch for CUDA
 }
 
 

@@ -117,6 +117,41 @@ def test_sums_of_tensors_are_those_of_arrays(device, score_type, kind, seed, sca
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("shape", ["constant", "piled up", "negative", "spread", "a row"])
+def test_rows_of_full_bins_are_all_counted(shape):
+    rng = np.random.default_rng(6)
+    rows = 1 if shape == "a row" else 132 * 2048 * 17 + (shape == "spread")
+    scores = rng.normal(size=rows).astype(np.float32)
+    if shape == "constant":
+        scores[:] = 0.3
+    elif shape == "piled up":
+        scores[rng.random(rows) < 0.9] = 1.25
+    elif shape == "negative":
+        scores = -np.exp(scores)
+    labels = (rng.random(rows) < 0.4).astype(np.uint8)
+    tables = []
+    for device in ("cpu", "cuda"):
+        table = Table.spanning(float(scores.min()), float(scores.max()))
+        given = [scores, labels]
+        if device == "cuda":
+            given = [torch.from_numpy(each).cuda() for each in given]
+        table.pool(given[0], naive(given[1]))
+        tables.append(table)
+    on_cpu, on_gpu = tables
+    counts = [0, 2, 3]  # all columns but the moment
+    np.testing.assert_array_equal(on_gpu.totals[:, 0], on_cpu.totals[:, 0])
+    np.testing.assert_array_equal(on_gpu.positives[:, counts], on_cpu.positives[:, counts])
+    low, high = on_gpu.grid.ends(np.arange(on_gpu.first, on_gpu.first + len(on_gpu)))
+    # Positions are rounded to a 256th of the bin, or to the float32 above.
+    error = (high - low) / 500 + 1e-7 * np.abs(high)
+    for mine, theirs in ((on_gpu.totals, on_cpu.totals), (on_gpu.positives, on_cpu.positives)):
+        assert (np.abs(mine[:, 1] - theirs[:, 1]) <= mine[:, 0] * error + 1e-9).all()
+    largest = np.maximum(np.abs(low), np.abs(high))
+    difference = np.abs(on_gpu.totals[:, 2] - on_cpu.totals[:, 2])
+    assert (difference <= on_gpu.totals[:, 0] * 2 * largest * error + 1e-9).all()
+
+
+@pytest.mark.gpu
 # As steps are pooled there.
 @pytest.mark.filterwarnings("ignore::calibrank.errors.PooledScoresWarning")
 @members

@@ -1,8 +1,9 @@
 """Pool torch tensors into bins on their own device; only the sums are copied to the host.
 
 Two atomic additions per row (mass and mass times score) take a GPU too long. With unit weights,
-rows are therefore only counted, in bins 64 times as fine as requested, and the centre of a fine
-bin stands for its scores. One addition counts a row and its label, in the two halves of 64 bits.
+rows are therefore only counted: in shared memory (`_count_kernel`) or, where scores are float64,
+in bins 64 times as fine as requested, of which the centre stands for the scores. One addition
+counts a row and its label, in the two halves of 64 bits.
 """
 
 from __future__ import annotations
@@ -35,6 +36,12 @@ def pool(
 
     Without `total` the rows have unit weights; `binary` then says that `positive` is 0 or 1.
     """
+    single = scores.dtype == torch.float32 and grid.layout(single=True) is SINGLE
+    if total is None and binary and single and scores.is_cuda:
+        count = _kernel()
+        if count is not None:
+            sums: Sums = count(grid, first, size, scores, positive)
+            return sums
     bins: _WeightedBins
     if total is None:
         bins = _CountedBins(grid, first, size, scores.device, binary=binary)
@@ -109,11 +116,6 @@ class _CountedBins(_WeightedBins):
         if self.rows >= 2**32:  # more than a half could hold
             self._flush()
             self.rows = len(scores)
-        single = scores.dtype == torch.float32 and self.fine_grid.layout(single=True) is SINGLE
-        count = _kernel() if self.binary and single and scores.is_cuda else None
-        if count is not None:
-            count(self.fine_grid, self.fine_first, scores, positive, self.counts)
-            return
         offsets = _offsets(self.fine_grid, scores)
         keys = _keys(self.fine_grid, self.fine_first, offsets)
         if self.binary:
@@ -149,9 +151,9 @@ class _CountedBins(_WeightedBins):
 
 
 def _kernel() -> Any:
-    """The function that counts in one pass over memory, or None without Triton."""
+    """The function that counts in shared memory, or None where torch does not bring CUDA."""
     try:
-        from calibrank.summary._count_kernel import count  # noqa: PLC0415  (needs triton)
+        from calibrank.summary._count_kernel import count  # noqa: PLC0415  (needs CUDA)
     except ImportError:
         return None
     return count
