@@ -193,7 +193,9 @@ def _kernel(device: int, label: str) -> _Kernel:
     with torch.cuda.device(device):
         (module,) = _done(driver.cuModuleLoadData(code))
         (function,) = _done(driver.cuModuleGetFunction(module, b"count_rows"))
-        memory = properties.shared_memory_per_block_optin
+        attribute = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        (number,) = _done(driver.cuDeviceGet(device))
+        (memory,) = _done(driver.cuDeviceGetAttribute(attribute, number))
         largest = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         _done(driver.cuFuncSetAttribute(function, largest, memory))
     return _Kernel(function, properties.multi_processor_count, memory // (4 * _WORDS))
