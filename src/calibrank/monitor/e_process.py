@@ -108,8 +108,8 @@ class Sizes(NamedTuple):
 
 # A change of the log odds by 0.75 halves or doubles a rare rate; 0.25 is a slope of 0.75 or 1.25.
 _LEVELS = (Size(0.25, 0.23, 14.0), Size(0.5, 0.32), Size(0.75, 0.35), Size(1.5, 0.1))
-LEVEL_SIZES = Sizes(_LEVELS, 1.0, share=1.5)
-SLOPE_SIZES = Sizes((Size(0.25, 1.0, 8.0),), 0.25, share=0.7)
+LEVEL_SIZES = Sizes(_LEVELS, 1.0, share=1.4)
+SLOPE_SIZES = Sizes((Size(0.25, 1.0, 8.0),), 0.25, share=0.8)
 
 
 class DaySums(NamedTuple):
