@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import TypeAlias
 
 from calibrank._internal.arguments import label, shown, text
 from calibrank._internal.rules import COLUMN_RULES, ColumnRule
@@ -33,15 +32,11 @@ from calibrank.maps.term import Term
 _LARGEST_EXPONENT = 700.0
 # Levels that one CASE compares a row with, one after the other.
 _MOST_BRANCHES = 256
-# A number that casts to BIGINT and back. Levels that are longer numbers are beyond float64 too.
-_WHOLE = re.compile("0|-?[1-9][0-9]{0,17}")
+# How the numbers of BIGINT are written, and some that are larger.
+_WHOLE = re.compile("0|-?[1-9][0-9]{0,18}")
 # Characters to divide texts by: control characters, and others that have no meaning either.
 _MARKS = range(1, 9)
 _MORE_MARKS = range(0xE000, 0xF900)
-
-
-Search: TypeAlias = Callable[..., str]
-"""`SqlTarget._search` of a table, a key, its type and a condition."""
 
 # Operators and right operands that change nothing.
 _WITHOUT_EFFECT = (("+", 0), ("-", 0), ("/", 1))
@@ -182,32 +177,34 @@ class SqlTarget(Target):
         found = values[0]
         for depth in range(1, len(x) + 1):
             table = {}
-            for key, numbers in zip(keys, values[1:], strict=True):
+            for key, number in zip(keys, values[1:], strict=True):
                 if len(key) == depth:
-                    table[joint.join(key)] = numbers
+                    table[joint.join(key)] = number
             if not table:
                 continue
             search = partial(self._search, mark=mark, value=value, default=found)
             if depth == 1 and self.dialect.is_number:
-                found = self._search_by_type(x[0], table, search)
+                found = self._searched_by_type(x[0], table, search)
             else:
                 texts = [f"({self._key(column)})" for column in x[:depth]]
                 found = search(table, f" || {self.dialect.string(joint)} || ".join(texts))
         return found
 
-    def _search_by_type(self, column: str, table: Mapping[str, str], search: Search) -> str:
-        """Numbers are searched for among numbers, which are not grouped by text before the join.
+    def _searched_by_type(
+        self, column: str, table: Mapping[str, str], search: Callable[..., str]
+    ) -> str:
+        """One search for numbers, as BIGINT, and one for texts; the planner drops one of them.
 
-        A cast to the type that a column has leaves the column itself, which DuckDB joins directly.
-        The planner drops the search of the other type.
+        A cast of a column to the type that it has is the column itself. DuckDB joins it directly,
+        and groups the rows by any other key before the join.
         """
         is_number = self.dialect.is_number.replace("{}", column)
         texts = search(table, f"{column}::VARCHAR", "VARCHAR", f"NOT {is_number}")
-        whole = {key: numbers for key, numbers in table.items() if _WHOLE.fullmatch(key)}
-        if not whole:
+        numbers = {key: value for key, value in table.items() if _is_bigint(key)}
+        if not numbers:
             return texts
-        # Other numbers would be rounded, but `is_level` excludes them.
-        found = search(whole, f"TRY_CAST({column} AS BIGINT)", "BIGINT", is_number)
+        # The cast would round other numbers, but `is_level` excludes them.
+        found = search(numbers, f"TRY_CAST({column} AS BIGINT)", "BIGINT", is_number)
         return f"CASE WHEN {is_number} THEN {found} ELSE {texts} END"
 
     def _search(
@@ -221,7 +218,7 @@ class SqlTarget(Target):
         value: str,
         default: str,
     ) -> str:
-        """The value of a key in a table."""
+        """The value that a table has for a key."""
         return self.dialect.look_up.format(
             keys=self.dialect.string(mark.join(table)),
             mark=self.dialect.string(mark),
@@ -313,3 +310,7 @@ class SqlTarget(Target):
 
     def _atom(self, text: str) -> Sql:
         return Sql(text, _ATOM, self.dialect)
+
+
+def _is_bigint(key: str) -> bool:
+    return bool(_WHOLE.fullmatch(key)) and -(2**63) <= int(key) < 2**63

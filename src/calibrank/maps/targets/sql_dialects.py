@@ -46,15 +46,15 @@ class Dialect:
     """The value of {key} in a long table, or {default}, where that is faster than CASE.
 
     {keys} and {values} are texts that {mark} and a semicolon divide: literals would be planned one
-    by one. {k} and {v} are names that no column has. DuckDB also needs how a {value} is read, the
-    type of {keys}, and a {condition} without which a row has no key.
+    by one. {k} and {v} are names that no column has. A template may also have the type of the keys,
+    {kind}, a {condition} that {key} needs, and the {value} of the text {v}: its number or `pair`.
     """
     is_number: str = ""
-    """Whether a column has numbers, where these are looked up as such."""
+    """Whether a column has numbers, where levels are looked up by type: numbers, or other texts."""
     pair: str = ""
-    """The list of two numbers that a comma divides in {v}, where `look_up` finds lists."""
+    """A list of two numbers, which a comma divides in the text {v}."""
     scaled: str = ""
-    """slope * {curve} + intercept, of what was {found} by the pair of slope and intercept."""
+    """slope * {curve} + intercept, where `look_up` {found} the pair of slope and intercept."""
 
     def name(self, column: str) -> str:
         """The quoted name of a column."""
@@ -140,21 +140,20 @@ DIALECTS: dict[str, Dialect] = {
             + " WHEN NOT regexp_matches(typeof({}), '^(DATE|TIME|INTERVAL|BLOB|STRUCT|MAP)|]$') "
             "THEN {}::VARCHAR END"
         ),
-        # A correlated subquery, which becomes a join. The innermost one keeps the planner from
-        # splitting the texts, whose constants are slow.
+        # A correlated subquery, which becomes a join. The planner would split constant texts, and
+        # is slow with the long lists that result: it leaves columns of a subquery alone.
         look_up=(
             "COALESCE((SELECT {value} FROM (SELECT unnest(string_split({k}, {mark})::{kind}[]) "
             "AS {k}, unnest(string_split({v}, ';')) AS {v} FROM (SELECT {keys} AS {k}, {values} "
-            "AS {v})) "
-            "WHERE {k} = {key} AND {condition}), {default})"
+            "AS {v})) WHERE {k} = {key} AND {condition}), {default})"
         ),
         is_number=(
             "regexp_matches(typeof({}), "
             "'^(FLOAT|DOUBLE|DECIMAL[(].*[)]|BIGINT|U?(INTEGER|SMALLINT|TINYINT))$')"
         ),
         pair="string_split({v}, ',')::DOUBLE[]",
-        # The subquery can stand only once. A comprehension over it is slower, and in DuckDB 1.1
-        # five times as slow as all the rest.
+        # What is found stands here once, so it is looked up once. A list comprehension, which could
+        # name it, takes longer; in DuckDB 1.1 five times as long as the rest of the query.
         scaled="list_inner_product({found}, [{curve}, 1e0])",
     ),
     "postgresql": Dialect(
