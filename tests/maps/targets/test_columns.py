@@ -5,12 +5,14 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import calibrank as cr
 from calibrank.export import to_onnx, to_sql, to_torch
 from calibrank.maps import LevelTerm
 from tests import engines, table_engines
+from tests.engines import numbers
 from tests.maps.samples import gaussian_map, level_term, map_of, position_term, smooth_term
 from tests.table_engines import Kinds, TableEngine
 
@@ -236,6 +238,66 @@ def test_sql_of_many_levels_looks_them_up_in_a_table() -> None:
     np.testing.assert_allclose(found, [*expected, np.nan, np.nan], rtol=1e-9)
     # One condition each for the row, the range of scores and the type of the column.
     assert to_sql(fitted, "duckdb").count("WHEN") < 12
+
+
+def whole_numbers() -> cr.CalibrationMap:
+    """More levels than `CASE` compares, most of them numbers."""
+    names = ["true", "false", "1.0", "05", "-0", "item 5", str(2**63)]
+    names += [str(number) for number in (*range(-50, 300), 123456792, 2**63 - 1, -(2**63))]
+    size = len(names)
+    rng = np.random.default_rng(5)
+    intercepts = tuple(rng.normal(size=size).tolist())
+    slopes = tuple(rng.uniform(0.5, 2, size).tolist())
+    keys = tuple((name,) for name in names)
+    term = LevelTerm(("key",), keys, intercepts, slopes, (0.1,) * size, (1,) * size, (1.0,))
+    return map_of(CURVE, term)
+
+
+@pytest.mark.parametrize(
+    ("kind", "levels"),
+    {
+        "VARCHAR": {"5": "5", "1.0": "1.0", "05": "05", "1": "1", "-0": "-0", "+5": "new"},
+        "BOOLEAN": {"true": "true", "false": "false"},
+        "TINYINT": {"5": "5", "-7": "-7", "-100": "new"},
+        "INTEGER": {"5": "5", "123456792": "123456792", "1000": "new"},
+        "BIGINT": {"0": "0", str(2**63 - 1): str(2**63 - 1), str(-(2**63)): str(-(2**63))},
+        "UBIGINT": {"5": "5", str(2**63): str(2**63)},
+        "HUGEINT": {"5": "5", str(2**64): "new"},
+        "FLOAT": {"1.0": "1", "-0.0": "0", "123456792": "123456792", "0.5": None, "1e30": None},
+        "DOUBLE": {"1.0": "1", "-0.0": "0", "-7": "-7", "0.5": None, "NaN": None, "inf": None},
+        "DECIMAL(12, 3)": {"1": "1", "-7.000": "-7", "123456792": "123456792", "1.001": None},
+        "DECIMAL(38, 0)": {"5": "5", str(2**64): None},
+        "DATE": {"2020-01-01": None},
+        "BIGINT[]": {"[5]": None},
+        "DECIMAL(9, 3)[]": {"[5]": None},
+    }.items(),
+)
+def test_sql_of_many_levels_reads_columns_of_any_type(
+    kind: str, levels: dict[str, str | None]
+) -> None:
+    fitted = whole_numbers()
+    rows = pa.table({"row": range(len(levels) + 1), "key": [*levels, None]})
+    with pytest.importorskip("duckdb").connect() as connection:
+        connection.register("rows", rows)
+        cast = f"(SELECT row, 0.3 AS score, key::{kind} AS key FROM rows)"  # noqa: S608  (our own)
+        query = f"SELECT {to_sql(fitted, 'duckdb')} FROM {cast} ORDER BY row"  # noqa: S608
+        found = numbers([row[0] for row in connection.execute(query).fetchall()])
+    known = [level is not None for level in (*levels.values(), None)]
+    names = [level for level in levels.values() if level is not None]
+    assert (~np.isnan(found)).tolist() == known
+    expected = fitted.predict([0.3] * len(names), {"key": names}) if names else []
+    np.testing.assert_allclose(found[known], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["VARCHAR", "BIGINT"])
+def test_duckdb_joins_many_levels_without_grouping_rows(kind: str) -> None:
+    with pytest.importorskip("duckdb").connect() as connection:
+        connection.execute(f"CREATE TABLE t (score DOUBLE, key {kind})")
+        query = f"EXPLAIN SELECT {to_sql(whole_numbers(), 'duckdb')} FROM t"  # noqa: S608  (ours)
+        plan = connection.execute(query).fetchall()[0][1].upper().replace("_", " ")
+    assert "HASH JOIN" in plan
+    assert "GROUP BY" not in plan
+    assert "DELIM" not in plan
 
 
 def graph_inputs(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 
 from calibrank._internal.arguments import label, shown, text
@@ -30,10 +32,11 @@ from calibrank.maps.term import Term
 _LARGEST_EXPONENT = 700.0
 # Levels that one CASE compares a row with, one after the other.
 _MOST_BRANCHES = 256
+# How the numbers of BIGINT are written, and some that are larger.
+_WHOLE = re.compile("0|-?[1-9][0-9]{0,18}")
 # Characters to divide texts by: control characters, and others that have no meaning either.
 _MARKS = range(1, 9)
 _MORE_MARKS = range(0xE000, 0xF900)
-
 
 # Operators and right operands that change nothing.
 _WITHOUT_EFFECT = (("+", 0), ("-", 0), ("/", 1))
@@ -119,15 +122,14 @@ class SqlTarget(Target):
     def input(self, term: Term) -> Sql | list[str]:
         """A numeric column, or the columns of a level as `by_level` takes them."""
         if term.role == "level":
-            names = map(self.dialect.name, term.columns)
-            return [self.dialect.as_text.replace("{}", name) for name in names]
+            return [self.dialect.name(column) for column in term.columns]
         return self.column(term.columns[0])
 
     def is_valid(self, x: Sql, rule: ColumnRule) -> str:
         return f"{x.text} BETWEEN {self.text(rule.low)} AND {self.text(rule.high)}"
 
     def is_level(self, x: Sequence[str], count: int) -> str:
-        return " AND ".join([f"({column}) IS NOT NULL" for column in x])
+        return " AND ".join([f"({self._key(column)}) IS NOT NULL" for column in x])
 
     def by_level(self, x: Sequence[str], keys: Sequence[Key], values: Floats) -> Sql:
         """One CASE per column, nested; where it has many branches, by comparisons first.
@@ -136,7 +138,7 @@ class SqlTarget(Target):
         """
         if self.dialect.look_up and len(keys) > _MOST_BRANCHES:
             texts = [self.text(values[0]), *map(repr, values[1:].tolist())]
-            return self._atom(self._looked_up(x, keys, texts, "DOUBLE"))
+            return self._atom(self._looked_up(x, keys, texts, f"{self.free['v']}::DOUBLE"))
         children = group_by_parent(keys)
 
         def case(parent: Key, fallback: float) -> str:
@@ -145,26 +147,28 @@ class SqlTarget(Target):
             branches = []
             for name, node in children[parent]:
                 branches.append((name, case((*parent, name), values[node])))
-            return self._choice(x[len(parent)], sorted(branches), self.text(fallback))
+            return self._choice(self._key(x[len(parent)]), sorted(branches), self.text(fallback))
 
         return self._atom(case((), values[0]))
 
     def scaled_by_level(
         self, curve: Sql, x: Sequence[str], keys: Sequence[Key], intercepts: Floats, slopes: Floats
     ) -> Sql:
-        """One join for both numbers, where an engine can name what it found."""
-        if not self.dialect.named or len(keys) <= _MOST_BRANCHES:
+        """One join for both numbers, where an engine can look up a pair of them."""
+        if not self.dialect.scaled or len(keys) <= _MOST_BRANCHES:
             return super(SqlTarget, self).scaled_by_level(curve, x, keys, intercepts, slopes)
-        pairs = []
-        for slope, intercept in zip(slopes.tolist(), intercepts.tolist(), strict=True):
-            pairs.append(f"{{a: {slope}, b: {intercept}}}")
-        found = self._looked_up(x, keys, pairs, "STRUCT(a DOUBLE, b DOUBLE)")
-        name = self.free["k"]
-        formula = f"{name}.a * ({curve.text}) + {name}.b"
-        return self._atom(self.dialect.named.format(formula=formula, name=name, found=found))
+        pairs = [f"[{self.text(slopes[0])}, {self.text(intercepts[0])}]"]
+        for slope, intercept in zip(slopes[1:].tolist(), intercepts[1:].tolist(), strict=True):
+            pairs.append(f"{slope},{intercept}")
+        found = self._looked_up(x, keys, pairs, self.dialect.pair.format(**self.free))
+        return self._atom(self.dialect.scaled.format(curve=curve.text, found=found))
+
+    def _key(self, column: str) -> str:
+        """The text that stands for the level of a column."""
+        return self.dialect.as_text.replace("{}", column)
 
     def _looked_up(
-        self, x: Sequence[str], keys: Sequence[Key], values: Sequence[str], kind: str
+        self, x: Sequence[str], keys: Sequence[Key], values: Sequence[str], value: str
     ) -> str:
         """One table per number of columns; what it does not have, the one of fewer columns may."""
         used = set(chain.from_iterable(chain.from_iterable(keys)))
@@ -172,20 +176,60 @@ class SqlTarget(Target):
         mark, joint = unused[:2]
         found = values[0]
         for depth in range(1, len(x) + 1):
-            numbers = [number for number, key in enumerate(keys, start=1) if len(key) == depth]
-            if not numbers:
+            table = {}
+            for key, number in zip(keys, values[1:], strict=True):
+                if len(key) == depth:
+                    table[joint.join(key)] = number
+            if not table:
                 continue
-            columns = [f"({column})" for column in x[:depth]]
-            found = self.dialect.look_up.format(
-                key=f" || {self.dialect.string(joint)} || ".join(columns),
-                keys=self.dialect.string(mark.join([joint.join(keys[n - 1]) for n in numbers])),
-                mark=self.dialect.string(mark),
-                values=f"'{';'.join([values[n] for n in numbers])}'",
-                kind=kind,
-                default=found,
-                **self.free,
-            )
+            search = partial(self._search, mark=mark, value=value, default=found)
+            if depth == 1 and self.dialect.is_number:
+                found = self._searched_by_type(x[0], table, search)
+            else:
+                texts = [f"({self._key(column)})" for column in x[:depth]]
+                found = search(table, f" || {self.dialect.string(joint)} || ".join(texts))
         return found
+
+    def _searched_by_type(
+        self, column: str, table: Mapping[str, str], search: Callable[..., str]
+    ) -> str:
+        """One search for numbers, as BIGINT, and one for texts; the planner drops one of them.
+
+        A cast of a column to the type that it has is the column itself. DuckDB joins it directly,
+        and groups the rows by any other key before the join.
+        """
+        is_number = self.dialect.is_number.replace("{}", column)
+        texts = search(table, f"{column}::VARCHAR", "VARCHAR", f"NOT {is_number}")
+        numbers = {key: value for key, value in table.items() if _is_bigint(key)}
+        if not numbers:
+            return texts
+        # The cast would round other numbers, but `is_level` excludes them.
+        found = search(numbers, f"TRY_CAST({column} AS BIGINT)", "BIGINT", is_number)
+        return f"CASE WHEN {is_number} THEN {found} ELSE {texts} END"
+
+    def _search(
+        self,
+        table: Mapping[str, str],
+        key: str,
+        kind: str = "VARCHAR",
+        condition: str = "TRUE",
+        *,
+        mark: str,
+        value: str,
+        default: str,
+    ) -> str:
+        """The value that a table has for a key."""
+        return self.dialect.look_up.format(
+            keys=self.dialect.string(mark.join(table)),
+            mark=self.dialect.string(mark),
+            values=f"'{';'.join(table.values())}'",
+            key=key,
+            kind=kind,
+            condition=condition,
+            value=value,
+            default=default,
+            **self.free,
+        )
 
     def _choice(self, column: str, branches: Sequence[tuple[str, str]], fallback: str) -> str:
         """The text of the branch that a column names; branches are in the order of their names."""
@@ -266,3 +310,7 @@ class SqlTarget(Target):
 
     def _atom(self, text: str) -> Sql:
         return Sql(text, _ATOM, self.dialect)
+
+
+def _is_bigint(key: str) -> bool:
+    return bool(_WHOLE.fullmatch(key)) and -(2**63) <= int(key) < 2**63
