@@ -184,7 +184,7 @@ def _kernel(device: int, label: str) -> _Kernel:
     """The kernel for a GPU and a type of labels; compiling it takes a tenth of a second."""
     properties = torch.cuda.get_device_properties(device)
     (program,) = _done(nvrtc.nvrtcCreateProgram(_SOURCE.encode(), b"count.cu", 0, None, None))
-    target = f"--gpu-architecture=sm_{properties.major}{properties.minor}"
+    target = f"-arch=sm_{properties.major}{properties.minor}"
     options = [target.encode(), f"-DLABEL={label}".encode()]
     _done(nvrtc.nvrtcCompileProgram(program, len(options), options))
     (size,) = _done(nvrtc.nvrtcGetCUBINSize(program))
