@@ -12,7 +12,7 @@ from tests.spark_session import session
 pytest.importorskip("pyspark")
 pa = pytest.importorskip("pyarrow")
 
-ROWS = 150_000
+ROWS = 120_000
 COUNTRIES = np.array(["NL", "DE", 'it\'s "BE"', "${x}"], dtype=object)
 
 
@@ -74,13 +74,31 @@ def test_a_level_alone_is_fitted_on_all_rows(
     np.testing.assert_allclose(found.errors, expected.errors, rtol=1e-6)
 
 
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_levels_have_bins_at_quantiles_of_the_first_rows_if_these_will_do(
+    columns: dict[str, Any], frame: Any, monkeypatch: pytest.MonkeyPatch, *, is_sorted: bool
+) -> None:
+    """Of a sorted table the first rows would not do, and it is read once more."""
+    from calibrank import spark
+
+    monkeypatch.setattr("calibrank.spark.aggregate._FIRST_ROWS", 70_000)
+    given = frame.coalesce(1).sortWithinPartitions("score") if is_sorted else frame
+    model = cr.Platt() + cr.Level("country", "city")
+    expected = model.fit(columns["score"], columns["label"], columns)
+    found = spark.fit(model, given)
+    assert found.terms[0].rows == expected.terms[0].rows
+    log_odds = [each.log_odds(columns["score"], columns) for each in (found, expected)]
+    error = np.abs(log_odds[0] - log_odds[1]).mean()
+    assert error < 1e-9 if is_sorted else 0 < error < 0.003
+
+
 @pytest.mark.parametrize(
-    ("first", "is_rounded"), [(-30, False), (2**57 - 50, True), (-(2**63), False)]
+    ("first", "is_rounded"), [(-30, False), (2**56 - 50, True), (-(2**63), False)]
 )
 def test_levels_of_whole_numbers_of_any_size_are_fitted_in_spark(
     columns: dict[str, Any], first: int, is_rounded: bool
 ) -> None:
-    """Numbers of up to 58 bits share an integer with a bin of the score; others are texts."""
+    """Numbers of up to 57 bits share an integer with a bin of the score; others are texts."""
     from calibrank import spark
 
     scores = columns["score"].clip(-2, 2).round() if is_rounded else columns["score"]
@@ -151,7 +169,7 @@ def test_joint_terms_are_fitted_on_a_sample(columns: dict[str, Any], frame: Any,
 @pytest.mark.parametrize(
     ("model", "most"),
     [
-        (cr.Gaussian() + cr.Level("country"), 5),
+        (cr.Gaussian() + cr.Level("country"), 4),
         (cr.Gaussian() + cr.Level("country", "city") + cr.Smooth("price"), 2),
     ],
     ids=["level", "joint"],
@@ -249,9 +267,12 @@ def test_columns_of_terms_must_exist_and_have_the_right_type(frame: Any) -> None
 
 
 def test_rows_that_change_between_passes_raise(frame: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.sql import functions
+
     from calibrank import spark
 
     summary = spark.summarize(frame.limit(100))
-    monkeypatch.setattr("calibrank.spark.model.summary_of", lambda *_, **__: summary)
+    monkeypatch.setattr("calibrank.spark.aggregate._in_two_passes", lambda *_: summary)
+    rounded = frame.withColumn("score", functions.round("score", 1))
     with pytest.raises(cr.DataError, match="must hold the same rows each time"):
-        spark.fit(cr.Platt() + cr.Level("country"), frame)
+        spark.fit(cr.Platt() + cr.Level("country"), rounded)

@@ -18,10 +18,20 @@ from pyspark.sql import functions as F
 from calibrank._internal.rules import COLUMN_RULES
 from calibrank._internal.validation import Floats
 from calibrank.errors import DataError
+from calibrank.evidence import Evidence
 from calibrank.spark.rows import Rows, changed_rows_error
-from calibrank.spark.sums import INVALID, OUT_OF_RANGE, BinSums, fetch, row_class
+from calibrank.spark.sums import (
+    INVALID,
+    OUT_OF_RANGE,
+    BinSums,
+    fetch,
+    row_class,
+    sum_by_bin_and_cell,
+    sum_by_segment,
+)
 from calibrank.summary import Summary
 from calibrank.summary.bins import Masses, Table
+from calibrank.summary.by_segment import SegmentSums, bin_edges
 from calibrank.summary.grid import AROUND_ZERO, CAPACITY, Grid, Keys, Placement, look, place
 
 # Enough rows to tell continuous scores from ratings: twice as many as a summary keeps apart. The
@@ -75,61 +85,114 @@ class ScoreRange(NamedTuple):
 
 def summary_of(rows: Rows) -> Summary:
     """Summarize rows in one pass if possible, or in two."""
-    first = _first_scores(rows)
-    distinct = np.unique(first)
-    is_continuous = len(distinct) > CAPACITY
-    sample = look(first)
-    if is_continuous:
-        low, high = distinct[[0, -1]].tolist()
+    first = _FirstRows.of(rows)
+    binned = first.binned(rows)
+    sums = None if binned is None else binned.summary(BinSums.by_bin(rows, binned.frame))
+    return _in_two_passes(rows, first) if sums is None else sums
+
+
+def summary_by_level(rows: Rows) -> tuple[Summary, SegmentSums]:
+    """Summarize rows, and sum them by level, in one pass if possible, or in two or three.
+
+    Levels have bins at quantiles of the first rows, or of all rows where those would not do.
+    """
+    first = _FirstRows.of(rows)
+    binned = first.binned(rows)
+    summary = by_level = None
+    if binned is not None:
+        sums, cells = sum_by_bin_and_cell(rows, binned.frame, first.edges)
+        summary = binned.summary(sums)
+        if summary is not None and cells.are_even(summary):
+            by_level = cells.by_segment(rows)
+    summary = summary or _in_two_passes(rows, first)
+    return summary, by_level or sum_by_segment(rows, summary)
+
+
+class _FirstRows(NamedTuple):
+    """The first rows, without those that are invalid or have no weight."""
+
+    scores: Floats
+    total: Floats
+
+    @classmethod
+    def of(cls, rows: Rows) -> _FirstRows:
+        """Read them."""
+        # One task that stops early: a plain limit would shuffle that many rows from every task.
+        some = rows.frame.coalesce(1).limit(_FIRST_ROWS)
+        first = fetch(some.select("score", rows.total.cast("double").alias("total")))
+        scores, total = [first[name].astype(np.float64) for name in ("score", "total")]
+        used = COLUMN_RULES["score"].holds(scores) & (total > 0) & (total < np.inf)
+        return cls(scores[used], total[used])
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether there are too many scores to keep them apart."""
+        return len(np.unique(self.scores)) > CAPACITY
+
+    @property
+    def edges(self) -> Floats:
+        """Scores that divide the mass of these rows as the bins of levels do."""
+        return bin_edges(Summary.of(self.scores, Evidence.trusted(0 * self.total, self.total, "")))
+
+    def binned(self, rows: Rows) -> _Binned | None:
+        """All rows in bins of a grid, if these show that it is fine enough for all."""
+        if not self.is_continuous:
+            return None
+        low, high = float(self.scores.min()), float(self.scores.max())
         grid = Grid.spanning(low, high)
-        if place(low, high, sample) == AROUND_ZERO and grid.bits <= _MOST_BITS:
-            summary = _in_one_pass(rows, grid)
-            if summary is not None:
-                return summary
+        if place(low, high, look(self.scores)) != AROUND_ZERO or grid.bits > _MOST_BITS:
+            return None
+        return _Binned.of(rows, grid)
+
+
+class _Binned(NamedTuple):
+    """Rows in bins of the first rows' grid, which reach far beyond the first rows."""
+
+    rows: Rows
+    grid: Grid
+    outside: float
+    """Scores beyond this are out of range."""
+    frame: DataFrame
+
+    @classmethod
+    def of(cls, rows: Rows, grid: Grid) -> _Binned:
+        """Add the columns `bin` and `class`."""
+        limit = math.ldexp(1.0, grid.top + _HEADROOM_OCTAVES)
+        outside = 2 * limit
+        # Null becomes larger than the limit, and NaN is larger than any number to Spark. Both are
+        # then out of range, and the pass for the range reports them.
+        clamped = f"least(greatest(coalesce(score, {outside!r}D), {-outside!r}D), {outside!r}D)"
+        binned = _with_bins(rows.frame, grid, -outside, outside, clamped)
+        is_outside = F.col("_units") > int(math.ldexp(limit, grid.bits - grid.floor))
+        classes = F.when(is_outside, OUT_OF_RANGE).otherwise(row_class(rows))
+        return cls(rows, grid, outside, binned.withColumn("class", classes))
+
+    def summary(self, sums: BinSums) -> Summary | None:
+        """The summary of sums by bin; None if some score is far outside the first rows' range."""
+        rows, grid = self.rows, self.grid
+        if sums.has_out_of_range:
+            return None
+        if sums.has_invalid:
+            raise rows.invalid_row_error()
+        keys = sums.keys + grid.keys(np.array([-self.outside]))
+        masses = sums.masses
+        low, high = _outermost(rows, grid, keys, masses)
+        means = masses.moment / masses.total
+        fine = Summary(means, masses, sums.rows, low, high, rows.kind, grid, keys)
+        table = Table.spanning(low, high)
+        fine.add_to(table)
+        return Summary.of_table(table, low, high, sums.rows, rows.kind)
+
+
+def _in_two_passes(rows: Rows, first: _FirstRows) -> Summary:
+    """Summarize rows after a pass that finds the range of their scores."""
     span = ScoreRange.of(rows)
-    if span.rows <= CAPACITY or not is_continuous:
+    if span.rows <= CAPACITY or not first.is_continuous:
         sums = BinSums.by_score(rows, _classified(rows, span), CAPACITY)
         if sums is not None:
             _require_valid(sums, rows, span)
             return Summary(sums.keys, sums.masses, sums.rows, span.low, span.high, rows.kind)
-    return _pooled(rows, span, place(span.low, span.high, sample))
-
-
-def _first_scores(rows: Rows) -> Floats:
-    """The scores of the first rows; those that are invalid or without weight are left out."""
-    roles = [role for role in ("score", "weight") if role in rows.names]
-    # One task that stops early: a plain limit would shuffle that many rows from every task.
-    first = fetch(rows.frame.select(*roles).coalesce(1).limit(_FIRST_ROWS))
-    scores = first["score"].astype(np.float64)
-    used = COLUMN_RULES["score"].holds(scores)
-    if "weight" in first:
-        used = used & (first["weight"].astype(np.float64) > 0)
-    return scores[used]
-
-
-def _in_one_pass(rows: Rows, grid: Grid) -> Summary | None:
-    """Sum into the bins of the first rows' grid; None if some score is far outside its range."""
-    limit = math.ldexp(1.0, grid.top + _HEADROOM_OCTAVES)
-    outside = 2 * limit
-    # Null becomes larger than the limit, and NaN is larger than any number to Spark. Both are then
-    # out of range, and the pass for the range reports them.
-    clamped = f"least(greatest(coalesce(score, {outside!r}D), {-outside!r}D), {outside!r}D)"
-    binned = _with_bins(rows.frame, grid, -outside, outside, clamped)
-    is_outside = F.col("_units") > int(math.ldexp(limit, grid.bits - grid.floor))
-    classes = F.when(is_outside, OUT_OF_RANGE).otherwise(row_class(rows))
-    sums = BinSums.by_bin(rows, binned.withColumn("class", classes))
-    if sums.has_out_of_range:
-        return None
-    if sums.has_invalid:
-        raise rows.invalid_row_error()
-    keys = sums.keys + grid.keys(np.array([-outside]))
-    masses = sums.masses
-    low, high = _outermost(rows, grid, keys, masses)
-    means = masses.moment / masses.total
-    fine = Summary(means, masses, sums.rows, low, high, rows.kind, grid, keys)
-    table = Table.spanning(low, high)
-    fine.add_to(table)
-    return Summary.of_table(table, low, high, sums.rows, rows.kind)
+    return _pooled(rows, span, place(span.low, span.high, look(first.scores)))
 
 
 def _outermost(rows: Rows, grid: Grid, keys: Keys, masses: Masses) -> tuple[float, float]:

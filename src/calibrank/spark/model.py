@@ -32,9 +32,9 @@ from calibrank.maps.targets.spark import SparkLevels, SparkTarget
 from calibrank.metrics import Additive, LogLoss, Metric
 from calibrank.metrics.panel import ADDITIVE
 from calibrank.model import Model
-from calibrank.spark.aggregate import ScoreRange, summary_of
+from calibrank.spark.aggregate import ScoreRange, summary_by_level, summary_of
 from calibrank.spark.rows import Rows, column, quoted, require_columns, term_column, whole_number
-from calibrank.spark.sums import fetch, sum_by_segment
+from calibrank.spark.sums import fetch
 from calibrank.summary import Summary
 from calibrank.terms import Level
 from calibrank.terms.rows import MOST_ROWS
@@ -104,11 +104,10 @@ def fit(
     is_joint = isinstance(model, Model) and model.level_alone is None
     if is_joint or isinstance(curve, Auto):
         return _fit_sample(model, rows, function, sample_rows, seed)
-    summary = summary_of(rows)
-    fitted = curve.fit_summary(summary)
     if not isinstance(model, Model):
-        return fitted
-    return model.fit_sums(fitted, sum_by_segment(rows, summary))
+        return curve.fit_summary(summary_of(rows))
+    summary, by_level = summary_by_level(rows)
+    return model.fit_sums(curve.fit_summary(summary), by_level)
 
 
 def _rows(
@@ -219,14 +218,14 @@ def _with_levels(joined: DataFrame, term: LevelTerm, levels: SparkLevels) -> Dat
 def _are_equal(columns: Sequence[Column], keys: Sequence[Column], kinds: Sequence[str]) -> Column:
     """Whether the columns have the values of a key, as a condition that Spark joins fast by.
 
-    It finds whole numbers much faster than texts: rows are joined by a hash of the texts. Two
-    inequalities then compare the texts themselves. Spark would join by an equality.
+    It finds whole numbers much faster than texts: rows are joined by a hash of the texts, and then
+    the texts themselves are compared. Spark would join by an equality that stands alone.
     """
     if len(keys) == 1 and kinds[0] != "string":
         return columns[0] == keys[0]
     is_same = F.xxhash64(*columns) == F.xxhash64(*keys)
     for found, key in zip(columns, keys, strict=True):
-        is_same = is_same & (found >= key) & (found <= key)
+        is_same = is_same & F.coalesce(found == key, F.lit(False))  # noqa: FBT003  (a literal)
     return is_same
 
 

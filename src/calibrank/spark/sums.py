@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +15,14 @@ from pyspark.sql import functions as F
 
 from calibrank._internal.arguments import listed
 from calibrank._internal.segment_keys import Key
-from calibrank._internal.validation import is_missing
+from calibrank._internal.validation import Floats, is_missing
 from calibrank.errors import DataError
 from calibrank.maps.targets.spark import SparkTarget
-from calibrank.spark.rows import Rows, changed_rows_error
+from calibrank.spark.rows import LEVELS_END, Rows, changed_rows_error
 from calibrank.summary import Summary
 from calibrank.summary._cells import BINS
 from calibrank.summary.bins import Masses
-from calibrank.summary.by_segment import SegmentSums, bin_edges
+from calibrank.summary.by_segment import SegmentSums, bin_edges, improved_edges
 
 # The class of a row is part of the grouping key. Sums over positives then need no columns of their
 # own, and invalid rows are found without another pass.
@@ -43,6 +43,10 @@ _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 # Most levels occur among a few rows. The fraction is of all rows: it finds those of sorted tables.
 _FIRST_LEVELS = 2**17
 _LEVEL_SAMPLE = 0.02
+
+
+Sums = Mapping[str, npt.NDArray[Any]]
+"""Columns of sums by name, with one row per group."""
 
 
 def fetch(frame: DataFrame) -> dict[str, npt.NDArray[Any]]:
@@ -124,13 +128,14 @@ class BinSums:
     @classmethod
     def by_bin(cls, rows: Rows, binned: DataFrame, origin: float = 0.0) -> BinSums:
         """Sum by the columns `bin` and `class`; moments are of offsets from an origin."""
-        # Bin and class share one integer: grouping by it is cheaper than by two columns. Keys are
-        # consecutive, so Spark's hash map, which uses their low bits, has no collisions.
-        pair = F.shiftleft("bin", 1).bitwiseOR(F.col("class").cast("bigint"))
-        key = F.when(F.col("class") < INVALID, pair).otherwise(-F.col("class"))
+        sums = _sums(rows, origin)
         with _grouping_settings(binned):
-            found = fetch(binned.groupBy(key.alias("key")).agg(*_sums(rows, origin).values()))
-        keys = found["key"]
+            found = fetch(binned.groupBy(_bin_and_class().alias("key")).agg(*sums.values()))
+        return cls.of_keys(found, found["key"])
+
+    @classmethod
+    def of_keys(cls, found: Sums, keys: npt.NDArray[Any]) -> BinSums:
+        """The sums of groups by `_bin_and_class`."""
         return cls._of(found, keys >> 1, np.where(keys < 0, -keys, keys & 1))
 
     @classmethod
@@ -144,10 +149,7 @@ class BinSums:
 
     @classmethod
     def _of(
-        cls,
-        found: dict[str, npt.NDArray[Any]],
-        keys: npt.NDArray[Any],
-        classes: npt.NDArray[np.integer[Any]],
+        cls, found: Sums, keys: npt.NDArray[Any], classes: npt.NDArray[np.integer[Any]]
     ) -> BinSums:
         used = (classes == POSITIVE) | (classes == NEGATIVE)
         # Adding 0 turns -0.0 into 0.0, so that both share a bin.
@@ -198,37 +200,93 @@ def _sums(rows: Rows, origin: float = 0.0) -> dict[str, Column]:
     return {name: value.alias(name) for name, value in sums.items()}
 
 
+def _bin_and_class() -> Column:
+    """The columns `bin` and `class` as one integer: grouping by it is cheaper than by two.
+
+    Keys are consecutive, so Spark's hash map, which uses their low bits, has no collisions.
+    """
+    pair = F.shiftleft("bin", 1).bitwiseOR(F.col("class").cast("bigint"))
+    return F.when(F.col("class") < INVALID, pair).otherwise(-F.col("class"))
+
+
+def _sums_by_level(rows: Rows) -> dict[str, Column]:
+    return {"positive": F.sum(rows.positive).alias("positive"), **_sums(rows)}
+
+
+def _with_cells(rows: Rows, frame: DataFrame, edges: Floats) -> DataFrame:
+    """Add `cell`, the level and the bin of each row as one integer; `LEVELS_END` without a level.
+
+    Grouping by two columns takes 1.3 times as long.
+    """
+    target = SparkTarget(frame.columns)
+    number = target.number_of(F.col("score"), edges.tolist())
+    for name, expression in target.staged:
+        frame = frame.withColumn(name, expression)
+    shifted = F.shiftleft(number.cast("bigint"), rows.bin_shift)
+    cell = F.coalesce(rows.level_id.bitwiseOR(shifted), F.lit(LEVELS_END))
+    return frame.withColumn("cell", cell)
+
+
+class CellSums(NamedTuple):
+    """Sums by level and bin of the score, as columns with one row per group."""
+
+    edges: Floats
+    found: Sums
+
+    def are_even(self, summary: Summary) -> bool:
+        """Whether the rows of a summary are not crowded into a few bins between the edges."""
+        return improved_edges(self.edges, summary.scores, summary.total) is self.edges
+
+    def by_segment(self, rows: Rows) -> SegmentSums | None:
+        """None if a level has no number: it is missing, or a very large number."""
+        found = self.found
+        if (found["cell"] == LEVELS_END).any():
+            return None
+        by_cell = {name: found[name].astype(np.float64) for name in _BY_SEGMENT if name in found}
+        count = by_cell["rows"]
+        masses = (by_cell["positive"], by_cell.get("total", count), by_cell["moment"])
+        squares = None
+        if "positive_squared" in by_cell:
+            squares = (by_cell["positive_squared"], by_cell.get("total_squared", count), count)
+        bins = (found["cell"] >> rows.bin_shift) % BINS
+        levels, places = np.unique(found["cell"] - (bins << rows.bin_shift), return_inverse=True)
+        keys = _keys_of(rows, levels.tolist())
+        return SegmentSums.of_cells(self.edges, keys, places, bins, masses, squares)
+
+
+def sum_by_bin_and_cell(rows: Rows, binned: DataFrame, edges: Floats) -> tuple[BinSums, CellSums]:
+    """Sum by the columns `bin` and `class`, and by level and bin between edges, in one pass.
+
+    Every row is in two groups of one hash map.
+    """
+    # Keys of bins follow those of levels; keys of classes without a bin are a little smaller.
+    first = LEVELS_END + 1 + OUT_OF_RANGE
+    frame = _with_cells(rows, binned, edges).withColumn("pair", _bin_and_class() + first)
+    twice = frame.unpivot(list(rows.names), ["pair", "cell"], "which", "key")
+    with _grouping_settings(twice, _LARGE_MAP):
+        found = fetch(twice.groupBy("key").agg(*_sums_by_level(rows).values()))
+    keys = found.pop("key")
+    is_cell = keys <= LEVELS_END
+    by_bin = {name: values[~is_cell] for name, values in found.items()}
+    by_cell = {name: values[is_cell] for name, values in found.items()}
+    cells = CellSums(edges, {"cell": keys[is_cell], **by_cell})
+    return BinSums.of_keys(by_bin, keys[~is_cell] - first), cells
+
+
 def sum_by_segment(rows: Rows, summary: Summary) -> SegmentSums:
     """Sum rows by the levels that they keep, in the bins of a summary of all of them."""
     edges = bin_edges(summary)
-    target = SparkTarget(rows.frame.columns)
-    number = target.number_of(F.col("score"), edges.tolist())
-    frame = rows.frame
-    for name, expression in target.staged:
-        frame = frame.withColumn(name, expression)
-    # One integer for level and bin: grouping by two columns takes 1.3 times as long.
-    cell = rows.level_id.bitwiseOR(F.shiftleft(number.cast("bigint"), rows.bin_shift))
-    found_sums = {"positive": F.sum(rows.positive).alias("positive"), **_sums(rows)}
-    sums = {name: found_sums[name] for name in _BY_SEGMENT if name in found_sums}
-    cells = frame.groupBy(cell.alias("cell")).agg(*sums.values())
-    with _grouping_settings(cells, _LARGE_MAP):
-        found = fetch(cells)
-    if found["cell"].dtype.kind != "i":  # a null: a level is missing, or a very large number
-        return sum_by_segment(rows.with_levels_as_text(), summary)
-    by_cell = {name: found[name].astype(np.float64) for name in sums}
-    count = by_cell["rows"]
-    masses = (by_cell["positive"], by_cell.get("total", count), by_cell["moment"])
+    sums = _sums_by_level(rows)
+    wanted = [sums[name] for name in _BY_SEGMENT if name in sums]
+    groups = _with_cells(rows, rows.frame, edges).groupBy("cell").agg(*wanted)
+    with _grouping_settings(groups, _LARGE_MAP):
+        found = fetch(groups)
     expected = float(summary.total.sum())
     # Rounding differs with the order of rows, far less than by a row.
-    if abs(float(masses[1].sum()) - expected) > 1e-9 * expected:
+    if abs(float(found.get("total", found["rows"]).sum()) - expected) > 1e-9 * expected:
         raise changed_rows_error()
-    squares = None
-    if "positive_squared" in by_cell:
-        squares = (by_cell["positive_squared"], by_cell.get("total_squared", count), count)
-    bins = (found["cell"] >> rows.bin_shift) % BINS
-    levels, places = np.unique(found["cell"] - (bins << rows.bin_shift), return_inverse=True)
-    keys = _keys_of(rows, levels.tolist())
-    return SegmentSums.of_cells(edges, keys, places, bins, masses, squares)
+    by_segment = CellSums(edges, found).by_segment(rows)
+    return by_segment or sum_by_segment(rows.with_levels_as_text(), summary)
 
 
 def _keys_of(rows: Rows, levels: list[int]) -> list[Key]:

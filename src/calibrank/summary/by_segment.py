@@ -272,14 +272,21 @@ class SegmentSums:
         order = np.argsort(points, kind="stable")
         points = points[order]
         masses = np.concatenate([past_masses, masses])[order]
-        spread = _spread_within(self.edges, points, masses)
-        if spread > _LARGEST_SPREAD:
-            edges = _quantiles(points, masses)
-            # Scores that are mostly equal are in few bins whatever the edges are.
-            if _spread_within(edges, points, masses) < 0.7 * spread:
-                self.edges = edges
-                self.cells = self.cells.with_edges(edges)
+        edges = improved_edges(self.edges, points, masses)
+        if edges is not self.edges:
+            self.edges = edges
+            self.cells = self.cells.with_edges(edges)
         self._seen = _binned(self.edges, points, masses)
+
+
+def improved_edges(edges: Floats, scores: Floats, masses: Floats) -> Floats:
+    """Other edges, if these would crowd scores in increasing order into a few bins."""
+    spread = _spread_within(edges, scores, masses)
+    if spread <= _LARGEST_SPREAD:
+        return edges
+    others = _quantiles(scores, masses)
+    # Scores that are mostly equal are in few bins whatever the edges are.
+    return others if _spread_within(others, scores, masses) < 0.7 * spread else edges
 
 
 def _means(mass: Floats, moment: Floats) -> tuple[Floats, Floats]:
