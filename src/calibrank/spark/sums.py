@@ -37,6 +37,7 @@ _BY_SEGMENT = ("rows", "positive", "moment", "total", "total_squared", "positive
 
 _VECTORIZED_MAP = "spark.sql.codegen.aggregate.map.vectorized.enable"
 # Groups beyond the capacity of the fast hash map, 2**16 by default, go to a much slower one.
+_LARGE_MAP_GROUPS = 2**18
 _LARGE_MAP = {"spark.sql.codegen.aggregate.fastHashMap.capacityBit": "18"}
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
@@ -259,9 +260,11 @@ def sum_by_bin_and_cell(rows: Rows, binned: DataFrame, edges: Floats) -> tuple[B
 
     Every row is in two groups of one hash map.
     """
-    # Keys of bins follow those of levels; keys of classes without a bin are a little smaller.
-    first = LEVELS_END + 1 + OUT_OF_RANGE
-    frame = _with_cells(rows, binned, edges).withColumn("pair", _bin_and_class() + first)
+    # Keys of bins follow those of levels, whose places in the hash map they leave free: those of
+    # numbers are the first ones, and those of hashes have gaps.
+    first = LEVELS_END + _LARGE_MAP_GROUPS
+    pair = F.shiftleft(_bin_and_class(), rows.bin_shift) + first
+    frame = _with_cells(rows, binned, edges).withColumn("pair", pair)
     twice = frame.unpivot(list(rows.names), ["pair", "cell"], "which", "key")
     with _grouping_settings(twice, _LARGE_MAP):
         found = fetch(twice.groupBy("key").agg(*_sums_by_level(rows).values()))
@@ -270,7 +273,7 @@ def sum_by_bin_and_cell(rows: Rows, binned: DataFrame, edges: Floats) -> tuple[B
     by_bin = {name: values[~is_cell] for name, values in found.items()}
     by_cell = {name: values[is_cell] for name, values in found.items()}
     cells = CellSums(edges, {"cell": keys[is_cell], **by_cell})
-    return BinSums.of_keys(by_bin, keys[~is_cell] - first), cells
+    return BinSums.of_keys(by_bin, (keys[~is_cell] - first) >> rows.bin_shift), cells
 
 
 def sum_by_segment(rows: Rows, summary: Summary) -> SegmentSums:
