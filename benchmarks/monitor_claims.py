@@ -19,10 +19,9 @@ import numpy as np
 from tests.monitor.worlds import Years, halved, information_of, simulate
 
 from calibrank._internal.blas import one_blas_thread
-from calibrank.monitor.changes import LEAST_ERROR, LOG_THRESHOLD
-from calibrank.monitor.e_process import Unchanged
+from calibrank.monitor.changes import LATER_SHARE, LEAST_ERROR, LOG_THRESHOLD
+from calibrank.monitor.e_process import YEAR, Unchanged
 
-DAYS = 364
 UNCHANGED_YEARS = 500
 """From which the threshold of CUSUM is found."""
 
@@ -36,32 +35,32 @@ RARE = -3.6
 """Mean of the log odds for a rate of 5%; -1 is one of 31%."""
 
 
-def day_effects(rng: Rng, years: int) -> np.ndarray:
+def day_effects(rng: Rng, years: int, days: int = YEAR) -> np.ndarray:
     """Standard deviation 0.1, correlation 0.7 between days."""
-    effects = 0.1 * rng.normal(size=(years, DAYS))
-    for day in range(1, DAYS):
+    effects = 0.1 * rng.normal(size=(years, days))
+    for day in range(1, days):
         effects[:, day] = 0.7 * effects[:, day - 1] + np.sqrt(1 - 0.7**2) * effects[:, day]
     return effects
 
 
-def weekday_pattern(rng: Rng, years: int) -> np.ndarray:
+def weekday_pattern(rng: Rng, years: int, days: int = YEAR) -> np.ndarray:
     """Standard deviation 0.2 between weekdays."""
-    return 0.2 * rng.normal(size=(years, 7))[:, np.arange(DAYS) % 7]
+    return 0.2 * rng.normal(size=(years, 7))[:, np.arange(days) % 7]
 
 
-def weekly_items(rng: Rng, years: int, length: int = 7) -> np.ndarray:
+def weekly_items(rng: Rng, years: int, days: int = YEAR, length: int = 7) -> np.ndarray:
     """Every week 50 new items with a standard deviation of 0.5: 0.07 between weeks."""
-    return 0.07 * rng.normal(size=(years, DAYS // length))[:, np.arange(DAYS) // length]
+    return 0.07 * rng.normal(size=(years, days // length))[:, np.arange(days) // length]
 
 
-def fortnightly_items(rng: Rng, years: int) -> np.ndarray:
+def fortnightly_items(rng: Rng, years: int, days: int = YEAR) -> np.ndarray:
     """The same every two weeks."""
-    return weekly_items(rng, years, 14)
+    return weekly_items(rng, years, days, 14)
 
 
-def no_change(_rng: Rng, years: int) -> np.ndarray:
+def no_change(_rng: Rng, years: int, days: int = YEAR) -> np.ndarray:
     """Days are alike."""
-    return np.zeros((years, 1))
+    return np.zeros((years, days))
 
 
 def errors_of(fitted_on: int, mean: float = -1.0) -> list[float]:
@@ -82,23 +81,47 @@ def alarms(years: Years, fitted_on: int, mean: float = -1.0) -> np.ndarray:
     return np.moveaxis(found, 0, 2) >= LOG_THRESHOLD
 
 
+@one_blas_thread()
+def later_alarms(years: Years) -> np.ndarray:
+    """Whether there is an alarm of level or slope in the second year: years x 2."""
+    found = []
+    for sums, series in zip((years.level, years.slope), years.series, strict=True):
+        highest = np.full(len(sums), -np.inf)
+        for first in (YEAR // 2, YEAR):
+            days = slice(first, first + YEAR)
+            model = Unchanged(series.part(days.start, days.stop), None)
+            logs = [model.log_evidence(each)[YEAR // 2 :].max() for each in sums[:, days]]
+            highest = np.maximum(highest, logs)
+        found.append(highest + np.log(LATER_SHARE) >= LOG_THRESHOLD)
+    return np.transpose(found)
+
+
 def false_alarms(
-    effects: Callable[[Rng, int], np.ndarray], labels: int, fitted_on: int, rng: Rng, years: int
+    effects: Callable[[Rng, int, int], np.ndarray],
+    labels: int,
+    fitted_on: int,
+    rng: Rng,
+    years: int,
+    *,
+    later: bool = False,
 ) -> str:
     """The share of years without a change that have an alarm, with its standard error."""
     level_error, slope_error = errors_of(fitted_on)
+    days = 2 * YEAR if later else YEAR
     simulated = simulate(
         rng,
         years,
-        labels=labels,
+        days,
+        labels,
         level_error=level_error,
         slope_error=slope_error,
-        effects=effects(rng, years),
+        effects=effects(rng, years, days),
     )
-    found = alarms(simulated, fitted_on).any(axis=1)
+    found = later_alarms(simulated) if later else alarms(simulated, fitted_on).any(axis=1)
     rate = found.any(axis=1).mean()
     by_kind = ", ".join(f"{share:.1%}" for share in found.mean(axis=0))
     name = f"{effects.__name__}, map of {fitted_on}, {labels} a day"
+    name += ", second year" if later else ""
     allowed = "-" if effects is fortnightly_items else "5%"
     error = np.sqrt(rate * (1 - rate) / years)
     return f"{name} | {rate:.1%} +- {error:.1%} ({by_kind}) | {allowed}"
@@ -200,6 +223,9 @@ def rows() -> Iterator[Row]:
     for labels in (10, 50, 400, 2_000, 5_000, 50_000):
         for effects in (day_effects, weekday_pattern, weekly_items, fortnightly_items):
             yield partial(false_alarms, effects, labels, 3_000)
+    for labels in (10, 50, 400, 5_000):
+        for effects in (no_change, day_effects, weekday_pattern, weekly_items):
+            yield partial(false_alarms, effects, labels, 3_000, later=True)
 
 
 def measured(number: int, row: Row, years: int) -> str:

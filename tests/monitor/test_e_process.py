@@ -202,6 +202,17 @@ def test_days_are_searched_without_end_and_compared_with_half_a_year() -> None:
     assert 700 <= change.alarm <= 715
 
 
+def test_after_the_first_year_an_alarm_needs_half_as_much_evidence_again() -> None:
+    """Changes may have begun on more days: without this, up to 6% of later years had an alarm."""
+    years = simulate(np.random.default_rng(8), 1, days=500)
+    series = years.series[0]._replace(sums=years.level[0])
+    _, evidence = find_changes([series], [LEAST_ERROR])
+    first = Unchanged(series.part(0, 364), LEAST_ERROR).log_evidence()
+    later = Unchanged(series.part(182, 500), None).log_evidence()
+    assert evidence[:364, 0] == pytest.approx(first)
+    assert evidence[364:, 0] == pytest.approx(later[182:] - np.log(1.5))
+
+
 def test_a_week_that_is_off_says_hardly_more_with_many_labels_than_with_400_a_day() -> None:
     """What weeks share does not shrink with the number of labels, unlike chance."""
     evidence = []

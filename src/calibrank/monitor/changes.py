@@ -39,6 +39,9 @@ ALPHA = 0.05
 LOG_THRESHOLD = float(np.log(1 / ALPHA))
 """The log of the evidence from which on it is an alarm."""
 
+LATER_SHARE = 2 / 3
+"""A factor of the evidence after the first year: by then changes may have begun on more days."""
+
 # Days after an alarm whose labels still count for the date of its change.
 _DATING = 7
 
@@ -72,13 +75,14 @@ def find_changes(
         last = min(first + YEAR, n_days)
         parts = [series.part(first, last) for series in processes]
         of_map = errors if first == 0 else [None] * len(parts)
+        log_share = 0.0 if first == 0 else float(np.log(LATER_SHARE))
         searched = 0 if first == 0 else first + YEAR // 2
         while True:
             known = [each.begin - first for each in changes if each.begin > first]
             earliest = max(changes[-1].alarm + 1 - first, 1) if changes else 1
             pairs = zip(parts, of_map, strict=True)
             models = [Unchanged(part, error, known) for part, error in pairs]
-            logs = [model.log_evidence(earliest=earliest) for model in models]
+            logs = [model.log_evidence(earliest=earliest) + log_share for model in models]
             evidence[searched:last] = np.array(logs).T[searched - first :]
             alarms = np.flatnonzero((evidence[searched:last] >= log_threshold).any(axis=1))
             if not len(alarms):
