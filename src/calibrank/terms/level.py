@@ -20,6 +20,7 @@ from calibrank.maps.level import SlopeErrors, require_present
 from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.summary import Summary
 from calibrank.summary.by_segment import SegmentSums, bin_edges
+from calibrank.terms._feasible import feasible
 from calibrank.terms._shrinkage import Changes, SegmentProblem, shrunk_changes, sums_of_runs
 from calibrank.terms.spec import Level
 
@@ -65,7 +66,8 @@ def fit_levels(
     the sums are as expected.
     """
     columns = spec.columns
-    leaves = SegmentCells.of(fitted, sums)
+    rows = SegmentCells.of(fitted, sums)
+    leaves = rows.feasible
     if not len(leaves.total):
         raise DataError(f"column {columns[0]!r}", "have values", "only missing ones")
     # Slopes turn around the mean log odds, where they change the level of a segment least.
@@ -82,7 +84,7 @@ def fit_levels(
             typical += changes.typical
             spreads[:, depth - 1] = changes.intercept_sd, changes.slope_sd
             found = found.with_changes(keys, changes, parents, cells.squares[2])
-    loss = leaves.loss(*found.of(sums.keys))
+    loss = rows.loss(*found.of(sums.keys))
     found = found.in_order()
     if start is not None:
         found = _with_expected(found, start, typical)
@@ -221,7 +223,7 @@ def _cells_of_depth(
     if not numbers:
         return [], leaves
     merged = sums.merged(np.array(rows), np.array(places))
-    return list(numbers), SegmentCells.of(fitted, merged)
+    return list(numbers), SegmentCells.of(fitted, merged).feasible
 
 
 def _changes(
@@ -268,6 +270,11 @@ class SegmentCells:
             rows = sums_of_runs(total, starts)
             squares = np.array([sums_of_runs(positive, starts), rows, rows])
         return cls(positive, total, _log_odds(fitted, scores), starts, squares)
+
+    @property
+    def feasible(self) -> SegmentCells:
+        """The cells with rates of at most 1."""
+        return replace(self, positive=feasible(self.positive, self.total, self.starts))
 
     def loss(self, intercepts: Floats, slopes: Floats) -> float:
         """Mean log loss, if log odds change by an intercept and a slope per segment."""
