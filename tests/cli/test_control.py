@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import calibrank as cr
-from calibrank.decisions import Gap, Precision, Rank, Recall, Threshold
+from calibrank.decisions import Gap, PooledPrecision, Precision, Rank, Recall, Threshold
 from tests.cli.conftest import Call
 from tests.cli.running import one_line
-from tests.test_decisions import draw
+from tests.test_decisions import ROWS, draw
 
 
 def test_the_command_finds_the_threshold_of_the_library(call: Call, tmp_path: Path) -> None:
@@ -27,8 +27,14 @@ def test_the_command_finds_the_threshold_of_the_library(call: Call, tmp_path: Pa
     code, text, error = call(*command, *options, "--json")
     assert code == 0, error
     assert json.loads(text)["threshold"] == expected.threshold
-    weighted = json.loads(call(*command, *options, "--propensity", "shown", "--json")[1])
-    assert weighted["threshold"] == expected.threshold
+    code, _, error = call(*command, *options, "--propensity", "shown")
+    assert code == 3
+    assert "must be of all candidates for Precision, got a sample with propensities of 0.5" in one_line(error)
+    pooled = PooledPrecision(0.5, smallest_propensity=0.5)
+    evidence = cr.impressions(labels, table["shown"])
+    expected = cr.control(fitted.predict(scores), evidence, codes, pooled, longest=ROWS)
+    options = ["--promise", repr(pooled), "--longest", str(ROWS), "--propensity", "shown"]
+    assert json.loads(call(*command, *options, "--json")[1])["threshold"] == expected.threshold
     assert "with 95% confidence" in one_line(call(*command, *options)[1])
 
 

@@ -236,10 +236,10 @@ def compare() -> None:
 def control() -> None:
     """Find where lists must end to keep promises about new users, or queries.
 
-    The rows must be pairs that were shown at random, or with logged probabilities, and not those
-    that the map was fitted on.
+    The rows must be all candidates of some users, with labels of all, and not those that the map
+    was fitted on. Pairs shown with logged probabilities go with PooledPrecision alone.
 
-    Example: calibrank control random.parquet --map map.json --promise "Recall(0.8)" --cut Rank
+    Example: calibrank control lists.parquet --map map.json --promise "Recall(0.8)" --cut Rank
     """
 
 

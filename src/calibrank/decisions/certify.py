@@ -16,7 +16,7 @@ import numpy as np
 
 from calibrank._internal.arguments import instance, label, real, whole
 from calibrank._internal.validation import IdsLike, Numbers, ids, probability_column
-from calibrank.decisions.cuts import CUTS, Cut, Lists
+from calibrank.decisions.cuts import CUTS, Cut, Lists, Threshold
 from calibrank.decisions.guarantee import CutPoint, Guarantee, best_of
 from calibrank.decisions.promises import PooledPrecision, Promise, log_capital, users_needed
 from calibrank.errors import DataError
@@ -28,6 +28,7 @@ ANSWER_FROM = (0.0, 0.2, 0.4, 0.6, 0.8)
 """The best probabilities from which on users get an answer, if `abstain` is set."""
 
 _LONGEST = 10**9
+_ALL_CANDIDATES = "if these rows are all of their candidates"
 _SMALLEST = "Give the smallest propensity that the log's design allows."
 Kind = TypeVar("Kind")
 
@@ -72,14 +73,15 @@ def control(
     """Find where to end lists so that promises about new users are kept.
 
     The promises hold together, with the given confidence, for any distribution and any number of
-    users, if the users were drawn at random, if their labels are unbiased for all of their
-    candidates, and if the map was not fitted or anchored on these labels. The map need not be
-    calibrated. `users` may be queries: `units` says what they are called.
+    users, if the users were drawn at random, if the rows are all of their candidates, and if the
+    map was not fitted or anchored on these labels. The map need not be calibrated. `users` may be
+    queries: `units` says what they are called.
 
-    `longest` limits all lists. `Rank`, `Gap` and `longest` need all candidates
-    of a list as rows: the best of a sample are not the best of all. Of several cuts the best is
-    chosen. With `abstain`, users whose best probability is low get no answer if the promises cannot
-    be kept for all; they then hold for the others.
+    `longest` limits all lists. Of a random sample of pairs (`impressions` with propensities) only
+    a pooled precision by threshold can be promised, where no list is longer than `longest`: users
+    with long lists are more often in a sample, and its best rows are not the best of all. Of
+    several cuts the best is chosen. With `abstain`, users whose best probability is low get no
+    answer if the promises cannot be kept for all; they then hold for the others.
 
     >>> from calibrank.decisions import Precision, Recall
     >>> rng = np.random.default_rng(0)
@@ -100,13 +102,16 @@ def control(
     evidence = nonzero_evidence(labels, len(values))
     if isinstance(probabilities, Predicted):
         probabilities.require_fresh(evidence)
+    is_sample = evidence.kind == "impressions" and float(evidence.total.max()) > 1
+    if is_sample:
+        _require_sums(evidence, promised, cuts)
     evidence = _unbiased(evidence, promised)
     codes = np.unique(ids("users", users, len(values)), return_inverse=True)[1]
     confidence = real("confidence", confidence, "(0, 1)", "Use e.g. 0.95.")
     most = None if longest is None else whole("longest", longest, 1, _LONGEST)
     # Users in an order that has nothing to do with their names, which may follow time.
     shuffled = np.random.default_rng(0).permutation(int(codes.max()) + 1)[codes]
-    lists = Lists.of(values, evidence, shuffled, most)
+    lists = Lists.of(values, evidence, shuffled, most, is_sample=is_sample)
     levels = ANSWER_FROM if abstain else ANSWER_FROM[:1]
     # Every promise, kind of cut and level has its share of the error probability.
     share = (1 - confidence) / (len(promised) * len(cuts) * len(levels))
@@ -116,7 +121,9 @@ def control(
             points += _test(lists, each, promised, answer_from, share)
     best = best_of(points, shortest=any(promise.grows for promise in promised))
     users_given = len(lists.best)
-    return Guarantee(promised, confidence, users_given, label("units", units), best, tuple(points))
+    rows_are = f"if no list has more than {most} rows" if is_sample else _ALL_CANDIDATES
+    told = (label("units", units), rows_are)
+    return Guarantee(promised, confidence, users_given, *told, best, tuple(points))
 
 
 def _test(
@@ -157,6 +164,16 @@ def _several(
     # There are metrics of the same names.
     remedy = f"Use one of calibrank.decisions, such as {example}."
     return tuple(instance(name, value, kind, remedy) for value in values)
+
+
+def _require_sums(evidence: Evidence, promises: tuple[Promise, ...], cuts: tuple[Cut, ...]) -> None:
+    """Refuse what sums over a sample of pairs cannot tell: ratios of single users, and ranks."""
+    named = [type(each).__name__ for each in promises if not isinstance(each, PooledPrecision)]
+    named += [type(each).__name__ for each in cuts if not isinstance(each, Threshold)]
+    if named:
+        found = f"a sample with propensities of {1 / float(evidence.total.max()):.3g} and more"
+        remedy = f"Promise PooledPrecision(0.8, smallest_propensity=...). {_SMALLEST}"
+        raise DataError("labels", f"be of all candidates for {named[0]}", found, remedy)
 
 
 def _unbiased(evidence: Evidence, promises: tuple[Promise, ...]) -> Evidence:

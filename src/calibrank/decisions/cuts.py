@@ -31,10 +31,18 @@ class Lists:
     best: Floats
     """The highest probability of each user."""
     longest: int | None
+    is_sample: bool
+    """Whether rows are some of the candidates, so that their ranks are not those of lists."""
 
     @classmethod
     def of(
-        cls, probabilities: Floats, evidence: Evidence, users: Integers, longest: int | None
+        cls,
+        probabilities: Floats,
+        evidence: Evidence,
+        users: Integers,
+        longest: int | None,
+        *,
+        is_sample: bool = False,
     ) -> Lists:
         """Sort rows into lists; `users` are numbered from 0."""
         order = np.lexsort((evidence.positive, -probabilities, users))
@@ -44,18 +52,26 @@ class Lists:
         ordered = probabilities[order]
         evidence = evidence.rows(order)
         best = ordered[starts]
-        return cls(ordered, evidence.positive, evidence.total, codes, rank, best, longest)
+        masses = (evidence.positive, evidence.total)
+        return cls(ordered, *masses, codes, rank, best, longest, is_sample)
 
     def shown(self, cut: Cut) -> Shown:
-        """What each user is shown at each value of the cut."""
+        """What each user is shown at each value of the cut.
+
+        Nothing where a sample has more rows of a list than the longest: it would be cut at a rank.
+        """
         first = cut.first(self)
-        if self.longest is not None:
-            first = np.where(self.rank <= self.longest, first, len(cut.values))
         size = len(cut.values)
+        is_possible = np.ones(size, dtype=np.bool_)
+        if self.longest is not None and self.is_sample:
+            rows = mass_shown(self.users, first, np.ones(len(first)), size)
+            is_possible = rows.max(axis=0) <= self.longest
+        elif self.longest is not None:
+            first = np.where(self.rank <= self.longest, first, size)
         all_positive = add_up(self.users, self.positive)
         return Shown(
-            positive=mass_shown(self.users, first, self.positive, size),
-            total=mass_shown(self.users, first, self.total, size),
+            positive=mass_shown(self.users, first, self.positive, size) * is_possible,
+            total=mass_shown(self.users, first, self.total, size) * is_possible,
             all_positive=all_positive[:, None],
             longest=self.longest,
         )

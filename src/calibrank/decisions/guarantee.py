@@ -69,6 +69,8 @@ class Guarantee:
     users: int
     units: str
     """What the users are, e.g. "users" or "queries"."""
+    condition: str
+    """What the rows have to be, as the end of a sentence."""
     best: CutPoint | None
     """None: no cut keeps the promises."""
     curve: tuple[CutPoint, ...]
@@ -144,7 +146,7 @@ class Guarantee:
         for promise, expected in zip(self.promises, best.expected, strict=True):
             promised.append(f"{promise} ({_percent(expected)} in these labels)")
         return (
-            f"{best}. For {whom}, with {self.confidence:.0%} confidence: "
+            f"{best}. For {whom}, {self.condition}, with {self.confidence:.0%} confidence: "
             f"{', and '.join(promised)}. Lists have {best.length:.3g} rows on average; "
             f"{_percent(best.shown)} of {self.units} are shown something.{self._other_cuts(best)}"
         )
