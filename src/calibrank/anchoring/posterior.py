@@ -213,7 +213,7 @@ def _intercept_sd(
     # The rate's log odds move by this much per unit of the intercept: by less than one where
     # probabilities differ.
     movement = population.mean(probabilities * (1 - probabilities)) / (rate * (1 - rate))
-    return min(max(float(width) / movement, given.SMALLEST_INTERCEPT_SD), given.INTERCEPT_SD)
+    return max(float(width) / movement, given.SMALLEST_INTERCEPT_SD)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
