@@ -19,6 +19,7 @@ from calibrank.terms._shrinkage import (
     SegmentProblem,
     posterior_modes,
     shrunk_changes,
+    sums_of_runs,
 )
 from calibrank.terms.group import Average, Curve, _as_curve, _robust_covariance, _selection
 
@@ -131,10 +132,12 @@ def test_every_so_many_segments_are_spread_over_their_rates() -> None:
     total = made.total * np.repeat(np.random.default_rng(5).permutation(12) + 1.0, 5)
     offset = np.full(60, -1.0)
     uneven = SegmentProblem(made.positive, total, offset, made.x, made.starts, made.dispersion)
-    chosen = _shrinkage._every(uneven, 3)
-    sizes = np.add.reduceat(total, made.starts[:-1])
+    few = _shrinkage._sample(uneven, 12, 4)
+    sizes = sums_of_runs(total, made.starts)
+    chosen = [int(np.flatnonzero(sizes == size)[0]) for size in sums_of_runs(few.total, few.starts)]
     assert sorted(np.argsort(np.argsort(-sizes))[chosen]) == [0, 3, 6, 9]
     assert (np.diff(chosen) > 0).all()
+    assert _shrinkage._sample(uneven, 12, 12) is uneven
 
 
 def test_possible_outliers_are_those_of_their_marginal_likelihoods() -> None:

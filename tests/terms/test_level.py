@@ -310,3 +310,61 @@ def test_columns_of_one_name_are_refused() -> None:
     for table in (twice, twice.to_pandas()):
         with pytest.raises(cr.DataError, match="columns must have columns of different names, got"):
             encode_columns(["key"], table)
+
+
+def levels_that_differ(
+    spread: float, seed: int, levels: int = 100, rows: int = 200
+) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray], np.ndarray]:
+    """Log odds -1 + 1.5 times the score within each level."""
+    rng = np.random.default_rng(seed)
+    shop = np.repeat(np.arange(levels), rows)
+    scores = rng.uniform(-2, 2, len(shop))
+    truth = -1 + spread * rng.normal(size=levels)[shop] + 1.5 * scores
+    labels = (rng.random(len(shop)) < expit(truth)).astype(float)
+    return scores, labels, {"shop": shop}, truth
+
+
+@pytest.mark.parametrize("slopes", [None, False])
+@pytest.mark.parametrize("spread", [0.0, 1.5])
+def test_the_slope_is_that_within_levels(spread: float, slopes: bool | None) -> None:
+    """That of a curve over all levels is 1.1, where these differ by 1.5."""
+    found, covered = [], []
+    for seed in range(4):
+        scores, labels, shop, truth = levels_that_differ(spread, seed)
+        fitted = (cr.Platt() + cr.Level("shop", slopes=slopes)).fit(scores, labels, shop)
+        log_odds = fitted.log_odds(scores, shop)
+        found.append(np.polyfit(scores, log_odds, 1)[0])
+        ends = fitted.sampling_interval(scores, shop)
+        covered.append(((ends.low <= expit(truth)) & (expit(truth) <= ends.high)).mean())
+    assert np.mean(found) == pytest.approx(1.5, abs=0.04)
+    assert np.mean(covered) > 0.92
+
+
+def test_small_levels_are_alike_though_a_giant_is_far_from_them() -> None:
+    """With a mean that is searched from where the giant is, they seemed to differ by 0.7."""
+    rng = np.random.default_rng(0)
+    shop = np.concatenate([np.zeros(32_000, dtype=int), np.repeat(np.arange(1, 201), 40)])
+    scores = rng.normal(size=len(shop))
+    log_odds = np.where(shop == 0, 2.0, -3.5) + scores
+    labels = (rng.random(len(shop)) < expit(log_odds)).astype(float)
+    fitted = (cr.Platt() + cr.Level("shop")).fit(scores, labels, {"shop": shop})
+    found = fitted.log_odds(np.zeros(201), {"shop": np.arange(201)})
+    assert np.mean((found[1:] + 3.5) ** 2) < 0.05
+    unknown = fitted.log_odds([0.0], {"shop": ["new"]})
+    assert unknown == pytest.approx(-3.5, abs=0.25)
+
+
+def test_a_city_with_a_few_rows_is_known_no_better_than_its_country() -> None:
+    rng = np.random.default_rng(1)
+    country = np.repeat(np.arange(10), 60)
+    city = np.where(np.arange(600) % 60 < 3, 0, 1 + np.arange(600) % 3)
+    scores = rng.normal(size=600)
+    shift = rng.normal(size=10)[country] + 0.3 * rng.normal(size=(10, 4))[country, city]
+    labels = (rng.random(600) < expit(scores + shift - 1)).astype(float)
+    rows = {"country": country, "city": city}
+    (term,) = (
+        (cr.Platt() + cr.Level("country", "city", slopes=False)).fit(scores, labels, rows).terms
+    )
+    errors = dict(zip(term.keys, term.errors, strict=True))
+    for number in range(10):
+        assert errors[str(number), "0"] > 0.98 * errors[(str(number),)]

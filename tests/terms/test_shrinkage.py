@@ -201,3 +201,30 @@ def test_a_level_unlike_all_others_is_hardly_shrunk() -> None:
     assert found.typical == pytest.approx(0.0, abs=0.05)
     assert np.abs(found.intercepts[1:]).mean() < 0.05
     assert found.intercept_sd < 0.2
+
+
+def test_changes_hold_the_errors_of_what_they_are_relative_to() -> None:
+    """As matrices: V + (V / prior) P (V / prior)'."""
+    made = shrunk_changes(problem(segments=6), with_slopes=True)
+    rng = np.random.default_rng(0)
+    factors = rng.normal(size=(6, 2, 2))
+    parents = factors @ factors.transpose(0, 2, 1)
+    found = made.with_errors_of(np.array([parents[:, 0, 0], parents[:, 1, 1], parents[:, 0, 1]]))
+    prior = np.diag([made.intercept_sd**2, made.slope_sd**2])
+    for each in range(6):
+        own = np.diag([made.errors[each] ** 2, made.slope_errors[each] ** 2])
+        own[0, 1] = own[1, 0] = made.covariances[each]
+        share = own @ np.linalg.inv(prior)
+        expected = own + share @ parents[each] @ share.T
+        assert found.errors[each] ** 2 == pytest.approx(expected[0, 0])
+        assert found.slope_errors[each] ** 2 == pytest.approx(expected[1, 1])
+        assert found.covariances[each] == pytest.approx(expected[0, 1])
+
+
+def test_without_differences_the_errors_of_what_changes_are_relative_to_are_all() -> None:
+    made = shrunk_changes(problem(segments=3), with_slopes=False)
+    alike = made._replace(intercept_sd=0.0, errors=np.zeros(3))
+    found = alike.with_errors_of(np.array([[0.04] * 3, [0.09] * 3, [0.01] * 3]))
+    assert found.errors == pytest.approx([0.2] * 3)
+    assert found.slope_errors == pytest.approx([0.3] * 3)
+    assert found.covariances == pytest.approx([0.01] * 3)

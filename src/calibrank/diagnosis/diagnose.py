@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -111,13 +111,12 @@ def _fit(
 def attach_sensitivity(
     fitted: CalibrationMap, calibrator: Calibrator, aggregated: Aggregate, columns: Columns
 ) -> CalibrationMap:
-    """The map with its sensitivity band, if its positives were weighted by propensities."""
+    """A map of the score with its sensitivity band, if propensities weighted its positives."""
     if aggregated.positives is None:
         return fitted
     model, assumption = propensity_model_for(columns)
-    # The band is that of the curve: terms move it as they move the probability.
-    average = with_sensitivity(
-        fitted.without_terms(),
+    return with_sensitivity(
+        fitted,
         calibrator,
         aggregated.summary,
         aggregated.positives,
@@ -125,7 +124,6 @@ def attach_sensitivity(
         columns.evidence,
         assumption=assumption,
     )
-    return replace(fitted, record=average.record)
 
 
 def _check_weights(

@@ -87,6 +87,16 @@ class CalibrationMap(Formula):
         terms = tuple(term.moved(shift, slope) for term in self.terms)
         return replace(self, curve=self.curve.moved(shift, slope), terms=terms)
 
+    def with_curve_moved(self, shift: float, slope: float) -> CalibrationMap:
+        """The map with its curve at `shift + slope * log odds`, and the band as far around it."""
+        curve, record = self.curve.moved(shift, slope), self.record
+        if record.sensitivity is not None:
+            scores = np.array(record.sensitivity.scores)
+            ends = [each.log_odds(scores) for each in (self.curve, curve)]
+            before, after = np.clip(ends, -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)
+            record = replace(record, sensitivity=record.sensitivity.moved(after - before))
+        return replace(self, curve=curve, record=record)
+
     @overload
     def predict(self, scores: float, columns: Any = None) -> float: ...
 

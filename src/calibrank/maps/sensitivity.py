@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -72,6 +73,11 @@ class Sensitivity:
         """Whether the range of base rates is narrower than a few random labels would leave it."""
         middle = (self.low_rate + self.high_rate) / 2
         return self.high_rate - self.low_rate < 2 * _margin(middle, _FEW_LABELS)
+
+    def moved(self, change: Floats) -> Self:
+        """With log odds that are changed at each of its scores."""
+        low, high = [tuple((np.array(end) + change).tolist()) for end in (self.low, self.high)]
+        return replace(self, low=low, high=high)
 
     def ends(self, scores: Floats) -> tuple[Floats, Floats]:
         """Lower and upper probabilities of the band, constant beyond its first and last score."""

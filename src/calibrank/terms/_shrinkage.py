@@ -12,7 +12,7 @@ few segments it stays uncertain rather than being fixed at its most likely value
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +50,13 @@ _MAX_STEPS = 50
 # Steps to the mean at each point of the grid, from that of its neighbour.
 _MEAN_STEPS = 3
 _TOLERANCE = 1e-8
+# The common slope is a change of 1. Its standard error of 0.004, if cells have one row each, is
+# small beside those of levels; how much levels differ matters less, and takes longer to find.
+_SLOPE_STEPS = 4
+_SLOPE_TOLERANCE = 1e-4
+_SEGMENTS_OF_SLOPE = 256
+_CELLS_OF_SLOPE = 2**19
+_SLOPE_LIMITS = (-0.9, 4.0)
 
 
 class Changes(NamedTuple):
@@ -67,6 +74,27 @@ class Changes(NamedTuple):
     slope_sd: float
     typical: float
     """Estimated mean of the intercepts: what is expected of another segment."""
+
+    def with_errors_of(self, parents: Floats) -> Changes:
+        """With the errors of what the changes are relative to: variances and covariances.
+
+        If that is off, a change corrects it but for the share of the prior in it, V / prior.
+        """
+        precisions = [1 / sd**2 if sd else 0.0 for sd in (self.intercept_sd, self.slope_sd)]
+        share = self.errors**2 * precisions[0] if precisions[0] else np.ones_like(self.errors)
+        of_slope = self.slope_errors**2 * precisions[1] if precisions[1] else np.ones_like(share)
+        # What an error of one adds to the other.
+        turned, lifted = self.covariances * precisions[0], self.covariances * precisions[1]
+        level, slope, both = parents
+        errors = share**2 * level + 2 * share * lifted * both + lifted**2 * slope
+        slope_errors = turned**2 * level + 2 * turned * of_slope * both + of_slope**2 * slope
+        covariances = share * turned * level + lifted * of_slope * slope
+        covariances += (share * of_slope + lifted * turned) * both
+        return self._replace(
+            errors=np.sqrt(self.errors**2 + np.maximum(errors, 0)),
+            slope_errors=np.sqrt(self.slope_errors**2 + np.maximum(slope_errors, 0)),
+            covariances=self.covariances + covariances,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,6 +125,10 @@ class SegmentProblem:
         # The cells of a segment follow each other, from its first one on.
         cells = np.arange(starts[-1]) + np.repeat(self.starts[chosen] - starts[:-1], sizes)
         return self._of(cells, starts, self.dispersion[chosen])
+
+    def steeper(self, slope: float) -> SegmentProblem:
+        """With a slope added to that of the offset."""
+        return replace(self, offset=self.offset + slope * self.x)
 
     def part(self, segments: slice) -> SegmentProblem:
         """The problem of consecutive segments, without a copy."""
@@ -210,9 +242,9 @@ def shrunk_changes(
 
     Without a mean, intercepts shrink towards 0.
     """
-    count = len(problem)
-    step = max(1, -(-count // _MOST_SEGMENTS))
-    sample = problem if step == 1 else problem.take(_every(problem, step))
+    sample = _sample(problem, len(problem), _MOST_SEGMENTS)
+    # So many segments does one of the sample stand for.
+    step = max(1, -(-len(problem) // _MOST_SEGMENTS))
     slope_sds = SLOPE_SDS if with_slopes else (0.0,)
     wide = posterior_modes(sample, [Prior(OUTLIER_SD, kappa) for kappa in slope_sds])
     priors = [Prior(tau, 0.0) for tau in INTERCEPT_SDS]
@@ -233,11 +265,64 @@ def shrunk_changes(
     return _averaged(problem, [grid[place] for place in kept], weights[kept] / weights.sum())
 
 
-def _every(problem: SegmentProblem, step: int) -> Indices:
-    """Every so many segments, by a number of their own: the order of rows changes nothing."""
-    order = np.argsort(sums_of_runs(problem.total * problem.offset, problem.starts))
-    chosen: Indices = np.sort(order[::step])
-    return chosen
+def common_slope(problem: SegmentProblem, center: float, *, with_slopes: bool) -> float:
+    """The mean of the segments' slopes around a center, as a change of that of the offset.
+
+    A curve that was fitted without segments is flatter than it is within them, the more these
+    differ: its offset is a mean over segments. The mean is searched under the most likely prior of
+    a few segments, first among these and then, with the prior that is most likely there, among
+    more of them.
+    """
+    many = _sample(problem, len(problem.x), _CELLS_OF_SLOPE)
+    many = replace(many, x=many.x - center)
+    few = _sample(many, len(many), _SEGMENTS_OF_SLOPE)
+    slope = 0.0
+    for part in (few, many):
+        slope = _mean_slope(part, slope, _most_likely(few.steeper(slope), with_slopes=with_slopes))
+    return slope
+
+
+def _mean_slope(problem: SegmentProblem, slope: float, prior: Prior) -> float:
+    """Newton's method on the marginal likelihood; its derivatives are as in `_with_means`."""
+    kappa = prior.kappa
+    for _ in range(_SLOPE_STEPS):
+        moved = problem.steeper(slope)
+        wide = Prior(OUTLIER_SD, kappa)
+        mode, other = posterior_modes(moved, [prior, wide])
+        alike = 1 - _outlying(mode.log_marginal, other.log_marginal)
+        gradient = float(alike @ mode.slopes) / kappa**2 - slope / MEAN_SD**2
+        curvature = float(alike @ (1 - mode.slope_variances / kappa**2)) / kappa**2
+        change = gradient / (curvature + 1 / MEAN_SD**2)
+        slope = float(np.clip(slope + change, *_SLOPE_LIMITS))
+        if abs(change) < _SLOPE_TOLERANCE:
+            break
+    return slope
+
+
+def _most_likely(problem: SegmentProblem, *, with_slopes: bool) -> Prior:
+    """The prior with the largest marginal likelihood, of those with differing slopes."""
+    outliers = posterior_modes(problem, [Prior(OUTLIER_SD, 0.0)])[0].log_marginal
+    slope_sds = SLOPE_SDS[1:] if with_slopes else SLOPE_SDS[1:2]
+    priors = _with_means(problem, outliers)
+    grid = [prior._replace(kappa=kappa) for kappa in slope_sds for prior in priors]
+    totals = []
+    for prior, mode in zip(grid, posterior_modes(problem, grid), strict=True):
+        both = np.logaddexp(mode.log_marginal + _LOG_ALIKE, outliers + _LOG_OUTLIER)
+        totals.append(float(both.sum()) - prior.mean**2 / (2 * MEAN_SD**2))
+    return grid[int(np.argmax(totals))]
+
+
+def _sample(problem: SegmentProblem, size: int, most: int) -> SegmentProblem:
+    """One of so many segments that at most `most` remain of `size`.
+
+    They are chosen by a number of their own: the order of rows changes nothing.
+    """
+    step = max(1, -(-size // most))
+    if step == 1:
+        return problem
+    numbers = problem.in_parts(lambda part: sums_of_runs(part.total * part.offset, part.starts))
+    order = np.argsort(np.concatenate(numbers))
+    return problem.take(np.sort(order[::step]))
 
 
 def _with_means(sample: SegmentProblem, outliers: Floats) -> list[Prior]:
@@ -245,11 +330,13 @@ def _with_means(sample: SegmentProblem, outliers: Floats) -> list[Prior]:
 
     The derivative of a segment's log marginal likelihood by the mean is its deviation over tau^2,
     and the second derivative is what the data leave of the prior's precision. The mean hardly
-    depends on slopes; that of the standard deviation before is a good start.
+    depends on slopes; that of another standard deviation is a good start.
     """
-    priors = [Prior(0.0, 0.0)]
-    for tau in INTERCEPT_SDS[1:]:
-        prior = priors[-1]._replace(tau=tau)
+    prior = Prior(INTERCEPT_SDS[-1], 0.0)
+    priors = []
+    # From the widest one down: in a narrow one around 0, most segments could seem to be outliers.
+    for tau in reversed(INTERCEPT_SDS[1:]):
+        prior = prior._replace(tau=tau)
         for _ in range(_MEAN_STEPS):
             mode = posterior_modes(sample, [prior])[0]
             alike = 1 - _outlying(mode.log_marginal, outliers)
@@ -258,7 +345,7 @@ def _with_means(sample: SegmentProblem, outliers: Floats) -> list[Prior]:
             mean = prior.mean + gradient / curvature
             prior = prior._replace(mean=mean, variance=1 / curvature)
         priors.append(prior)
-    return priors
+    return [Prior(0.0, 0.0), *reversed(priors)]
 
 
 def _outlying(log_marginal: Floats, outliers: Floats) -> Floats:

@@ -21,7 +21,13 @@ from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.summary import Summary
 from calibrank.summary.by_segment import SegmentSums, bin_edges
 from calibrank.terms._feasible import feasible
-from calibrank.terms._shrinkage import Changes, SegmentProblem, shrunk_changes, sums_of_runs
+from calibrank.terms._shrinkage import (
+    Changes,
+    SegmentProblem,
+    common_slope,
+    shrunk_changes,
+    sums_of_runs,
+)
 from calibrank.terms.spec import Level
 
 # The slope of a segment is at least this fraction of the global one: higher scores stay better.
@@ -58,12 +64,18 @@ class Start(NamedTuple):
 
 
 def fit_levels(
-    fitted: CalibrationMap, sums: SegmentSums, spec: Level, start: Start | None = None
+    fitted: CalibrationMap,
+    sums: SegmentSums,
+    spec: Level,
+    start: Start | None = None,
+    *,
+    steepens: bool = False,
 ) -> CalibrationMap:
     """A map with its log odds changed by level, one column after the other.
 
     With a `start`, levels shrink towards what it expects of them, and those that have no rows in
-    the sums are as expected.
+    the sums are as expected. A curve that was fitted to the same rows without levels `steepens`: it
+    gets the slope that it has within them.
     """
     columns = spec.columns
     rows = SegmentCells.of(fitted, sums)
@@ -72,6 +84,15 @@ def fit_levels(
         raise DataError(f"column {columns[0]!r}", "have values", "only missing ones")
     # Slopes turn around the mean log odds, where they change the level of a segment least.
     center = float(leaves.total @ leaves.log_odds / leaves.total.sum())
+    if steepens:
+        _, cells = _cells_of_depth(fitted, sums, leaves, 1)
+        problem = cells.problem(cells.log_odds)
+        slope = common_slope(problem, center, with_slopes=spec.slopes is not False)
+        # Around the center, where levels are known best.
+        fitted = fitted.with_curve_moved(-slope * center, 1 + slope)
+        # In place, as new memory takes longer: the leaves have the same log odds.
+        rows.log_odds[:] *= 1 + slope
+        rows.log_odds[:] -= slope * center
     found = LevelTable([], np.empty((6, 0)), center)
     spreads = np.zeros((2, len(columns)))
     typical = 0.0
@@ -81,6 +102,8 @@ def fit_levels(
             parents = found.expected(keys, start)
             # Levels with a parent are expected to be like it.
             changes = _changes(cells, parents, center, spec, with_mean=depth == 1)
+            if depth > 1:
+                changes = changes.with_errors_of(found.variances([key[:-1] for key in keys]))
             typical += changes.typical
             spreads[:, depth - 1] = changes.intercept_sd, changes.slope_sd
             found = found.with_changes(keys, changes, parents, cells.squares[2])
@@ -114,6 +137,12 @@ class LevelTable(NamedTuple):
             return self.table[:2]
         numbers = {key: number for number, key in enumerate(self.keys)}
         return np.take(self.table[:2], [numbers[key] for key in keys], axis=1)
+
+    def variances(self, keys: Sequence[Key]) -> Floats:
+        """Variances of intercepts and slopes of some of the levels, and their covariances."""
+        numbers = {key: number for number, key in enumerate(self.keys)}
+        errors, _, slope_errors, covariances = self.table[2:, [numbers[key] for key in keys]]
+        return np.array([errors**2, slope_errors**2, covariances])
 
     def expected(self, keys: Sequence[Key], start: Start | None = None) -> Floats:
         """Intercepts and slopes of levels of one depth before their own rows.
@@ -230,9 +259,7 @@ def _changes(
     cells: SegmentCells, parents: Floats, center: float, spec: Level, *, with_mean: bool
 ) -> Changes:
     """Changes of levels from their parents, whose order they keep: slopes are bounded."""
-    x = cells.log_odds - center
-    columns = (cells.positive, cells.total, cells.changed_log_odds(*parents), x)
-    problem = SegmentProblem(*columns, cells.starts, cells.dispersion)
+    problem = cells.problem(cells.changed_log_odds(*parents), center)
     changes = shrunk_changes(problem, with_slopes=spec.slopes is not False, with_mean=with_mean)
     lowest = _SMALLEST_SLOPE - parents[1]
     chosen = np.flatnonzero(changes.slopes < lowest)
@@ -259,6 +286,8 @@ class SegmentCells:
     """The first cell of each segment, and the number of cells."""
     squares: Floats
     """Sums of squares of positive and of total mass, and the number of rows, by segment."""
+    is_weighted: bool
+    """Whether rows have other weights than 1 or other labels than 0 and 1."""
 
     @classmethod
     def of(cls, fitted: CalibrationMap, sums: SegmentSums) -> SegmentCells:
@@ -269,12 +298,22 @@ class SegmentCells:
         else:
             rows = sums_of_runs(total, starts)
             squares = np.array([sums_of_runs(positive, starts), rows, rows])
-        return cls(positive, total, _log_odds(fitted, scores), starts, squares)
+        log_odds = _log_odds(fitted, scores)
+        return cls(positive, total, log_odds, starts, squares, sums.cells.is_weighted)
 
     @property
     def feasible(self) -> SegmentCells:
         """The cells with rates of at most 1."""
+        if not self.is_weighted:
+            return self
         return replace(self, positive=feasible(self.positive, self.total, self.starts))
+
+    def problem(self, offset: Floats, center: float = 0.0) -> SegmentProblem:
+        """The problem of changes from an offset, with slopes that turn around a center."""
+        # Without a center nothing is copied.
+        x = self.log_odds - center if center else self.log_odds
+        columns = (self.positive, self.total, offset, x, self.starts)
+        return SegmentProblem(*columns, self.dispersion)
 
     def loss(self, intercepts: Floats, slopes: Floats) -> float:
         """Mean log loss, if log odds change by an intercept and a slope per segment."""

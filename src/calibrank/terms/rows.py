@@ -71,8 +71,8 @@ def fit_rows(
         raise FitError("the log loss", "be 0 or more", found, "Use positive_ips, or Level alone.")
     change = float(solution.coefficients[1])
     slope = change + (1.0 if is_change else 0.0)
-    curve = fitted.curve.moved(float(solution.coefficients[0]) - change * center, slope)
-    record = replace(fitted.record, loss=solution.loss, residual=solution.residual, at_bound=())
+    moved = fitted.with_curve_moved(float(solution.coefficients[0]) - change * center, slope)
+    record = replace(moved.record, loss=solution.loss, residual=solution.residual, at_bound=())
     record = replace(record, iterations=solution.iterations)
     middle = float(solution.coefficients[0]) + slope * mean
     terms: list[Term] = []
@@ -83,7 +83,7 @@ def fit_rows(
             terms.append(_smooth(own[0][0], solution))
         else:
             terms.append(_levels(own, solution, total, middle, slope))
-    return CalibrationMap(curve, record, tuple(terms))
+    return CalibrationMap(moved.curve, record, tuple(terms))
 
 
 def _smooth(line: Group, solution: Solution) -> SmoothTerm:
