@@ -105,7 +105,9 @@ def test_cells_have_the_log_odds_of_their_parent(
     intercepts: list[float], slopes: list[float], expected: list[float]
 ) -> None:
     column, log_odds = np.ones(3), np.array([1.0, 2.0, 4.0])
-    cells = SegmentCells(column, column, log_odds, np.array([0, 2, 3]), np.ones((3, 2)), False)
+    cells = SegmentCells(
+        column, column, log_odds, np.array([0, 2, 3]), np.ones((3, 2)), is_weighted=False
+    )
     changed = cells.changed_log_odds(np.array(intercepts), np.array(slopes))
     assert changed.tolist() == expected
 
