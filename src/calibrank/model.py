@@ -137,7 +137,7 @@ class Model:
         if level is None:
             raise DataError("sums", "go with one Level as the only term", self)
         sums.require(level.columns, fitted.record.evidence)
-        return self.recorded(fit_levels(fitted, sums, level, steepens=True))
+        return self.recorded(fit_levels(fitted, sums, level))
 
     def fit_rows(
         self, fitted: CalibrationMap, scores: Floats, evidence: Evidence, columns: Any

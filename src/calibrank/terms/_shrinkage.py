@@ -54,6 +54,9 @@ _TOLERANCE = 1e-8
 # small beside those of levels; how much levels differ matters less, and takes longer to find.
 _SLOPE_STEPS = 4
 _SLOPE_TOLERANCE = 1e-4
+# Its prior standard deviation, relative to how much levels differ: those that are alike change
+# nothing.
+_SLOPE_RATIO = 0.5
 _SEGMENTS_OF_SLOPE = 256
 _CELLS_OF_SLOPE = 2**19
 _SLOPE_LIMITS = (-0.9, 4.0)
@@ -284,15 +287,19 @@ def common_slope(problem: SegmentProblem, center: float, *, with_slopes: bool) -
 
 def _mean_slope(problem: SegmentProblem, slope: float, prior: Prior) -> float:
     """Newton's method on the marginal likelihood; its derivatives are as in `_with_means`."""
-    kappa = prior.kappa
+    if not prior.tau:
+        return 0.0
+    # The mean is where most levels are, relative to that of the rows.
+    kappa, spread = prior.kappa, np.hypot(prior.tau, prior.mean)
+    precision = 1 / (_SLOPE_RATIO * spread) ** 2
     for _ in range(_SLOPE_STEPS):
         moved = problem.steeper(slope)
         wide = Prior(OUTLIER_SD, kappa)
         mode, other = posterior_modes(moved, [prior, wide])
         alike = 1 - _outlying(mode.log_marginal, other.log_marginal)
-        gradient = float(alike @ mode.slopes) / kappa**2 - slope / MEAN_SD**2
+        gradient = float(alike @ mode.slopes) / kappa**2 - slope * precision
         curvature = float(alike @ (1 - mode.slope_variances / kappa**2)) / kappa**2
-        change = gradient / (curvature + 1 / MEAN_SD**2)
+        change = gradient / (curvature + precision)
         slope = float(np.clip(slope + change, *_SLOPE_LIMITS))
         if abs(change) < _SLOPE_TOLERANCE:
             break

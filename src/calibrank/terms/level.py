@@ -64,18 +64,13 @@ class Start(NamedTuple):
 
 
 def fit_levels(
-    fitted: CalibrationMap,
-    sums: SegmentSums,
-    spec: Level,
-    start: Start | None = None,
-    *,
-    steepens: bool = False,
+    fitted: CalibrationMap, sums: SegmentSums, spec: Level, start: Start | None = None
 ) -> CalibrationMap:
     """A map with its log odds changed by level, one column after the other.
 
     With a `start`, levels shrink towards what it expects of them, and those that have no rows in
-    the sums are as expected. A curve that was fitted to the same rows without levels `steepens`: it
-    gets the slope that it has within them.
+    the sums are as expected. Otherwise the curve was fitted without levels, and gets the slope that
+    it has within them.
     """
     columns = spec.columns
     rows = SegmentCells.of(fitted, sums)
@@ -84,7 +79,7 @@ def fit_levels(
         raise DataError(f"column {columns[0]!r}", "have values", "only missing ones")
     # Slopes turn around the mean log odds, where they change the level of a segment least.
     center = float(leaves.total @ leaves.log_odds / leaves.total.sum())
-    if steepens:
+    if start is None:
         _, cells = _cells_of_depth(fitted, sums, leaves, 1)
         problem = cells.problem(cells.log_odds)
         slope = common_slope(problem, center, with_slopes=spec.slopes is not False)
