@@ -85,8 +85,11 @@ class Evidence:
 
     def rows(self, selected: slice | npt.NDArray[Any]) -> Evidence:
         """The evidence of some rows, selected by slice, mask or number."""
-        masses = (self.positive[selected], self.total[selected])
-        return Evidence.trusted(*masses, self.kind, unit_weights=self.unit_weights)
+        positive = self.positive[selected]
+        # Of totals that are all 1, the first ones are as good and need no copy.
+        is_any = self.unit_weights and len(positive) <= len(self.total)
+        total = self.total[: len(positive)] if is_any else self.total[selected]
+        return Evidence.trusted(positive, total, self.kind, unit_weights=self.unit_weights)
 
 
 Labels: TypeAlias = Numbers | Evidence

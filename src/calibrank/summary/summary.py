@@ -31,7 +31,7 @@ _LARGEST_FILE = 2**27
 _FEWEST_BINS = 512
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Summary:
     """Evidence pooled by score; `+` merges two summaries, in any order, to the same result.
 
