@@ -33,7 +33,8 @@ from calibrank.summary import Summary
 from calibrank.summary.pooling import two_points
 from calibrank.terms import TermSpec
 
-_ONE_THREAD_FROM = 16_384
+# OpenBLAS adds up 10,000 numbers and more on all cores: slower, and on a busy machine 20 times.
+_ONE_THREAD_FROM = 8_192
 
 
 class Parametric(Calibrator):
@@ -45,7 +46,7 @@ class Parametric(Calibrator):
         """The functions of the score that the log odds are a sum of."""
 
     def _fit(self, summary: Summary) -> tuple[LogisticCurve, dict[str, Any]]:
-        # Loading what limits threads takes 10 ms, and they only cost time with many points.
+        # Loading what limits threads takes 10 ms: small fits do without it.
         summary = two_points(summary)
         limit = one_blas_thread() if len(summary) > _ONE_THREAD_FROM else nullcontext()
         with limit:

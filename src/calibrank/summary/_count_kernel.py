@@ -45,9 +45,8 @@ static __device__ void empty(unsigned *word, Sum *rows, Sum *inner)
 }
 
 extern "C" __global__ void __launch_bounds__(1024, 1)
-count_rows(const float *scores, const unsigned char *labels, long long rows, Sum *sums, int size,
-           int part, int first, int offset, double scale, double other_scale, int shift, int floor,
-           int bits)
+count_rows(const float *scores, const LABEL *labels, long long rows, Sum *sums, int size, int part,
+           int first, int offset, double scale, double other_scale, int shift, int floor, int bits)
 {
     extern __shared__ unsigned words[];
     unsigned *squares = words + part, *positives = squares + part;
@@ -60,20 +59,20 @@ count_rows(const float *scores, const unsigned char *labels, long long rows, Sum
             words[i] = 0;
         __syncthreads();
         float next_score[2];
-        unsigned char next_label[2];
+        LABEL next_label[2];
         for (int i = 0; i < 2; i++) {
             long long row = begin + i * 1024;
             next_score[i] = row < rows ? scores[row] : 0.0f;
-            next_label[i] = row < rows ? labels[row] : 0;
+            next_label[i] = row < rows ? labels[row] : (LABEL)0;
         }
         for (long long base = begin; base - threadIdx.x < rows; base += step) {
             float score[2] = {next_score[0], next_score[1]};
-            unsigned char label[2] = {next_label[0], next_label[1]};
+            LABEL label[2] = {next_label[0], next_label[1]};
             /* The rows that follow are read while these are added. */
             for (int i = 0; i < 2; i++) {
                 long long row = base + step + i * 1024;
                 next_score[i] = row < rows ? scores[row] : 0.0f;
-                next_label[i] = row < rows ? labels[row] : 0;
+                next_label[i] = row < rows ? labels[row] : (LABEL)0;
             }
             for (int i = 0; i < 2; i++) {
                 /* The key of a score, as `Grid` explains it. */
@@ -133,15 +132,17 @@ def count(grid: Grid, first: int, size: int, scores: Tensor, positive: Tensor) -
 
 
 def _labels(positive: Tensor) -> Tensor:
-    """Labels of one byte: to convert others takes less time than to read them in the kernel."""
-    if positive.element_size() > 1:
-        positive = positive != 0
-    return positive.contiguous().view(torch.uint8)
+    """Labels of a type that the kernel reads."""
+    if positive.dtype == torch.float32:
+        return positive.contiguous()
+    if positive.element_size() == 1:
+        return positive.contiguous().view(torch.uint8)
+    return positive.to(torch.uint8)
 
 
 def _launch(grid: Grid, first: int, size: int, bits: int, scores: Tensor, labels: Tensor) -> Tensor:
     """Start to count: the five sums by bin are complete when the stream is."""
-    kernel = _kernel(scores.device.index)
+    kernel = _kernel(scores.device.index, "float" if labels.is_floating_point() else "char")
     parts = -(-size // kernel.bins)
     part = -(-size // parts)
     sums = torch.zeros((_SUMS, size), dtype=torch.int64, device=scores.device)
@@ -179,11 +180,12 @@ class _Kernel(NamedTuple):
 
 
 @cache
-def _kernel(device: int) -> _Kernel:
-    """The kernel for a GPU; compiling it takes a tenth of a second."""
+def _kernel(device: int, label: str) -> _Kernel:
+    """The kernel for a GPU and a type of labels; compiling it takes a tenth of a second."""
     properties = torch.cuda.get_device_properties(device)
     (program,) = _done(nvrtc.nvrtcCreateProgram(_SOURCE.encode(), b"count.cu", 0, None, None))
-    options = [f"-arch=sm_{properties.major}{properties.minor}".encode()]
+    target = f"-arch=sm_{properties.major}{properties.minor}"
+    options = [target.encode(), f"-DLABEL={label}".encode()]
     _done(nvrtc.nvrtcCompileProgram(program, len(options), options))
     (size,) = _done(nvrtc.nvrtcGetCUBINSize(program))
     code = b" " * size
