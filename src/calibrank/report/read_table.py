@@ -96,25 +96,32 @@ class _UserSample:
         exposure = exposure_of(columns, batches)
         if exposure is not None:
             batches = [exposure.fill(rows) for rows in batches]
-        joined = Rows.joined(batches)
-        labels = joined.labels.astype(np.float64)
-        items = None if columns.item is None else _categorical([rows.items for rows in batches])
-        users = None if columns.user is None else _categorical([rows.users for rows in batches])
+        chunks = {
+            "item": [rows.items for rows in batches],
+            "user": [rows.users for rows in batches],
+        }
+        named = [name for name in chunks if getattr(columns, name) is not None]
+        # Numbering ids takes as long as all else together.
+        with meanwhile(lambda: {name: _categorical(chunks[name]) for name in named}) as numbered:
+            joined = Rows.joined(batches)
+            propensity = joined.propensity
+            if columns.needs_popularity:
+                propensity = POPULARITY.propensity(propensity)
+            labels = joined.labels.astype(np.float64)
+            evidence = make_evidence(columns.evidence, labels, propensity, joined.weights)
+            ids = numbered()
         segments: dict[str, Categorical | Floats] = {}
         for position, name in enumerate(columns.others):
             values = _array([rows.others[position] for rows in batches])
             segments[name] = segment_column(name, values, len(joined))
         used = _columns(columns, batches)
-        propensity = joined.propensity
-        if columns.needs_popularity:
-            propensity = POPULARITY.propensity(propensity)
         for name, values in used.items():
             segments[name] = segment_column(name, values, len(joined))
         return ReportRows(
             scores=joined.scores.astype(np.float64, copy=False),
-            evidence=make_evidence(columns.evidence, labels, propensity, joined.weights),
-            users=users,
-            items=items,
+            evidence=evidence,
+            users=ids.get("user"),
+            items=ids.get("item"),
             segments=segments,
             columns=used,
             rows_in_table=self.rows_seen,
