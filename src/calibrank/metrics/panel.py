@@ -219,7 +219,7 @@ class PanelSums:
         estimates = {}
         for metric, value in exact.items():
             found = resamples if metric.noise_adds else metric.evaluate_all(bins)
-            coarse = interval_of_sums(metric, sums.sum(axis=0), found, clusters=len(sums))
+            coarse = interval_of_sums(metric, sums.sum(axis=0), found, sums[:, 1].sum(axis=1))
             estimates[metric.name] = coarse.with_value(value)
         return estimates
 
