@@ -328,3 +328,16 @@ def test_users_of_whom_a_metric_says_nothing_do_not_count() -> None:
     lists = NDCG(5).of_lists(values, cr.naive(labels), users, drawn)
     found = lists.means(engine.draw_matrix(12))
     assert some == engine.basic_interval(NDCG(5), lists.mean(), found, clusters=4)
+
+
+def test_the_interval_of_a_ratio_is_that_of_its_logarithm() -> None:
+    """With few positives a reflected interval of predicted / observed held the truth in 85%."""
+    metric = CalibrationInTheLarge()
+    found = engine.basic_interval(metric, 1.0, [0.5, 0.5, 4.0, 4.0])
+    assert found == pytest.approx((1.0, 0.25, 2.0))
+    few = engine.basic_interval(metric, 2.0, [1.0, 1.0, 8.0, 8.0], clusters=5)
+    factor = engine.few_clusters_factor(5)
+    assert few == pytest.approx((2.0, 2 * 0.25**factor, 2 * 2**factor))
+    # Without a positive in some resample there is no interval, and a ratio of 0 has no logarithm.
+    assert np.isnan(engine.basic_interval(metric, 1.0, [0.5, np.inf]).low)
+    assert engine.basic_interval(metric, 0.0, [0.0, 0.0]) == (0.0, 0.0, 0.0)

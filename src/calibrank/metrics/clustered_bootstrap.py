@@ -255,8 +255,13 @@ def basic_interval(
     if len(drawn) == 0 or np.isinf(drawn).any():
         # No interval is better than one that leaves the infinite replicates out.
         return Estimate(value, float("nan"), float("nan"))
-    distances = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]) - value
-    distances = distances * few_clusters_factor(clusters, level)
+    quantiles = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    factor = few_clusters_factor(clusters, level)
+    if metric.is_ratio and min(value, quantiles[0]) > 0:
+        # On the log scale, where half as much is as far as twice as much.
+        ends = value * (value / quantiles) ** factor
+        return Estimate(value, min(float(ends[1]), value), max(float(ends[0]), value))
+    distances = (quantiles - value) * factor
     high = min(value - distances[0], metric.maximum)
     low = value - distances[1]
     # Reflection can leave the range of the metric; only weighted losses are ever negative.
