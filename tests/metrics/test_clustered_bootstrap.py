@@ -123,7 +123,10 @@ def test_an_interval_of_sums_is_that_of_drawn_clusters() -> None:
     resampled = np.einsum("rc,ctb->rt", engine.draw_matrix(4), sums)
     value = sums[:, 0].sum() / sums[:, 1].sum()
     replicates = resampled[:, 0] / resampled[:, 1]
-    assert found == engine.basic_interval(cr.Brier(), value, replicates, clusters=4)
+    masses = sums[:, 1].sum(axis=1)
+    clusters = masses.sum() ** 2 / (masses**2).sum()
+    assert 3 < clusters < 4
+    assert found == engine.basic_interval(cr.Brier(), value, replicates, clusters=clusters)
 
 
 def test_empty_clusters_and_bins_are_dropped() -> None:
@@ -299,3 +302,42 @@ def test_many_users_are_resampled_in_clusters(monkeypatch: pytest.MonkeyPatch) -
         width = all_users.high - all_users.low
         assert clusters == pytest.approx(all_users, abs=0.3 * width)
         assert clusters != all_users
+
+
+def test_a_giant_among_the_users_leaves_few_of_them() -> None:
+    """Pareto activity: counting users, 70% of intervals of 20 users held the truth."""
+    rng = np.random.default_rng(6)
+    held = 0
+    for _ in range(200):
+        rows = np.minimum(2 + 3 * rng.pareto(1.1, 20), 150).astype(int)
+        users = np.repeat(np.arange(20), rows)
+        rates = rng.uniform(0, 1, 20)[users]
+        labels = rng.random(len(users)) < rates
+        found = cr.bootstrap(cr.Brier(), np.full(len(users), 0.2), labels, users, resamples=200)
+        # The Brier score of 0.2 where half of the pairs are liked.
+        held += found.low <= (0.2**2 + 0.8**2) / 2 <= found.high
+    assert held / 200 > 0.8
+
+
+def test_users_of_whom_a_metric_says_nothing_do_not_count() -> None:
+    values = np.arange(60.0)
+    users = np.repeat(np.arange(12), 5)
+    labels = np.tile([0, 1, 0, 0, 1], 12) * (users < 4) * (users != values % 7)
+    some = cr.bootstrap(NDCG(5), values, labels, users)
+    drawn = engine.rank_by_user(values, users)
+    lists = NDCG(5).of_lists(values, cr.naive(labels), users, drawn)
+    found = lists.means(engine.draw_matrix(12))
+    assert some == engine.basic_interval(NDCG(5), lists.mean(), found, clusters=4)
+
+
+def test_the_interval_of_a_ratio_is_that_of_its_logarithm() -> None:
+    """With few positives a reflected interval of predicted / observed held the truth in 85%."""
+    metric = CalibrationInTheLarge()
+    found = engine.basic_interval(metric, 1.0, [0.5, 0.5, 4.0, 4.0])
+    assert found == pytest.approx((1.0, 0.25, 2.0))
+    few = engine.basic_interval(metric, 2.0, [1.0, 1.0, 8.0, 8.0], clusters=5)
+    factor = engine.few_clusters_factor(5)
+    assert few == pytest.approx((2.0, 2 * 0.25**factor, 2 * 2**factor))
+    # Without a positive in some resample there is no interval, and a ratio of 0 has no logarithm.
+    assert np.isnan(engine.basic_interval(metric, 1.0, [0.5, np.inf]).low)
+    assert engine.basic_interval(metric, 0.0, [0.0, 0.0]) == (0.0, 0.0, 0.0)

@@ -43,6 +43,20 @@ def test_right_probabilities_are_seldom_refused_in_any_of_45_segments_and_200_pa
     assert refused < 14
 
 
+def test_inverse_propensities_do_not_refuse_right_segments() -> None:
+    """Squared residuals as the least variances refused every table."""
+    rng = np.random.default_rng(4)
+    found = []
+    for _ in range(25):
+        p = np.exp(rng.normal(size=1_000))
+        p = np.minimum(60 * p / p.sum(), 0.9)
+        propensity = np.clip(rng.beta(0.6, 1, 1_000), 0.05, 1)
+        evidence = cr.ips((rng.random(1_000) < p * propensity).astype(float), propensity)
+        segments = {"a": rng.integers(0, 5, 1_000), "b": rng.integers(0, 20, 1_000)}
+        found.append(multicalibration_test(p, evidence, segments).p_value)
+    assert np.mean(np.array(found) <= 0.05) <= 0.1
+
+
 def test_pairs_are_seldom_refused_where_columns_alone_explain_all() -> None:
     """Both columns are wrong, each by itself: no combination is to blame."""
     refused = 0

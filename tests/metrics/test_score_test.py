@@ -6,7 +6,13 @@ from numpy.polynomial import legendre
 from scipy.stats import chi2
 
 import calibrank as cr
-from calibrank.metrics.calibration_test import Functions, row_variances, score_functions, score_test
+from calibrank.metrics.calibration_test import (
+    Functions,
+    PositiveMasses,
+    row_variances,
+    score_functions,
+    score_test,
+)
 
 P = np.array([0.1, 0.4, 0.4, 0.8, 0.0, 1.0])
 TOTAL = np.array([1.0, 2.0, 1.0, 0.5, 3.0, 1.0])
@@ -40,7 +46,7 @@ def test_one_probability_has_no_slope() -> None:
     np.testing.assert_allclose(found[:, 2], -0.5)
 
 
-def test_variances_are_of_the_model_or_squared_residuals() -> None:
+def test_variances_are_of_the_model_and_the_mean_inverse_propensity() -> None:
     labels = [0, 1, 1, 0, 1, 1]
     weights = np.array([1.0, 2.0, 1.0, 0.5, 3.0, 1.0])
     model = weights**2 * P * (1 - P)
@@ -48,8 +54,14 @@ def test_variances_are_of_the_model_or_squared_residuals() -> None:
     shown = cr.impressions(labels, weights=weights)
     np.testing.assert_allclose(row_variances(P, shown), model)
     weighted = cr.ips(labels, np.full(6, 0.5), weights=weights)
-    squares = (weights * (2 * np.array(labels) - P)) ** 2
-    np.testing.assert_allclose(row_variances(P, weighted), squares)
+    masses = PositiveMasses.of(weighted)
+    assert masses.mean_inverse == pytest.approx(2)
+    expected = weights**2 * P * (2 - P)
+    np.testing.assert_allclose(row_variances(P, weighted, masses.mean_inverse), expected)
+    # The mean over liked pairs, of which rarely seen ones are rarely among the positives.
+    mixed = PositiveMasses.of(cr.ips([1, 1, 1, 0], [0.5, 0.5, 0.25, 0.01]))
+    assert mixed.mean_inverse == (4 + 4 + 16) / (2 + 2 + 4)
+    assert mixed.number == 8**2 / 24
 
 
 def by_hand(scores: np.ndarray, variance: np.ndarray) -> float:
@@ -147,3 +159,41 @@ def test_few_positives_are_simulated_at_the_right_size() -> None:
     # Far too many positives are as surprising as 999 simulated tables can say; and few negatives.
     assert cr.calibration_test([0.01] * 300, [1] * 40 + [0] * 260).p_value == 0.001
     assert cr.calibration_test([0.99] * 300, [0] * 40 + [1] * 260).p_value == 0.001
+
+
+def drawn_with_propensities(
+    rng: np.random.Generator, rows: int, positives: float
+) -> tuple[np.ndarray, cr.Evidence]:
+    p = np.exp(rng.normal(size=rows))
+    p = np.minimum(positives * p / p.sum(), 0.9)
+    propensity = np.clip(rng.beta(0.6, 1, rows), 0.05, 1)
+    return p, cr.ips((rng.random(rows) < p * propensity).astype(float), propensity)
+
+
+@pytest.mark.parametrize(("rows", "positives"), [(300, 3), (1_000, 60), (3_000, 500)])
+def test_inverse_propensities_do_not_refuse_right_probabilities(rows: int, positives: int) -> None:
+    """Squared residuals as variances refused 95%, 43% and 20% at the 5% level."""
+    rng = np.random.default_rng(4)
+    tables = [drawn_with_propensities(rng, rows, positives) for _ in range(100)]
+    found = [cr.calibration_test(*table).p_value for table in tables]
+    assert np.mean(np.array(found) <= 0.05) <= 0.1
+    wrong = []
+    for _ in range(20):
+        p, evidence = drawn_with_propensities(rng, 3_000, 500)
+        wrong.append(cr.calibration_test(p / 2, evidence).p_value)
+    assert np.median(wrong) < 0.01
+
+
+def test_propensities_without_a_positive_contradict_nothing() -> None:
+    assert cr.calibration_test([0.2] * 50, cr.ips([0] * 50, [0.5] * 50)).p_value == 1
+
+
+def test_few_heavy_positives_are_few() -> None:
+    """40 positives with weights of infinite variance: chi-squared refused 7.5% and 3.5%."""
+    rng = np.random.default_rng(5)
+    p = np.full(400, 0.1)
+    found = []
+    for _ in range(200):
+        evidence = cr.naive(rng.random(400) < 0.1, weights=rng.pareto(1.2, 400) + 0.1)
+        found.append(cr.calibration_test(p, evidence).p_value)
+    assert np.mean(np.array(found) <= 0.01) <= 0.03

@@ -35,11 +35,14 @@ _RANK_TOLERANCE = 1e-8
 # independent rows would have.
 _LEAST_SHARE = 0.5
 
+# For inverse-propensity evidence the variance of independent rows is itself an estimate.
+_LEAST_SHARE_ESTIMATED = 1.0
+
 MODEL_KINDS = ("naive", "impressions")
 """Kinds of evidence whose labels can be drawn from the probabilities."""
 
-# With fewer expected positives, or negatives, the statistic is not chi-squared: with 5 the test
-# rejects 2.5% to 3.5% at the 1% level. Labels are then drawn from the probabilities this often.
+# With fewer expected positives, or negatives, of equal weight, the statistic is not chi-squared:
+# with 5 the test rejects 2.5% to 3.5% at the 1% level. Labels are then drawn this often.
 _FEW = 20
 _DRAWS = 999
 
@@ -47,7 +50,8 @@ _DRAWS = 999
 class CalibrationTest(NamedTuple):
     """The statistic is chi-squared with as many degrees of freedom if there is no contradiction.
 
-    With few expected positives (or negatives), the p-value is a share of simulated tables.
+    With few expected positives (or negatives), the p-value is a share of simulated tables. For
+    inverse-propensity evidence the statistic has an F distribution, by the number of positives.
     """
 
     statistic: float
@@ -60,7 +64,9 @@ def calibration_test(
 ) -> CalibrationTest:
     """Test whether probabilities are calibrated; small p-values contradict it.
 
-    With `users`, labels of one user may depend on each other; without, rows are independent.
+    With `users`, labels of one user may depend on each other; without, rows are independent. Of
+    inverse-propensity evidence only the positives tell the propensities: with fewer than 20,
+    p-values are hardly ever small.
 
     >>> probabilities = [0.1] * 50 + [0.6] * 50
     >>> calibration_test(probabilities, [0, 0, 0, 0, 1] * 20).p_value < 1e-6
@@ -77,21 +83,47 @@ def calibration_test(
     basis = score_functions(p, evidence.total)
     residuals = evidence.positive - evidence.total * p
     scores = cells.scores(basis, residuals)
-    functions = Functions(basis, row_variances(p, evidence), residuals**2)
-    can_draw = evidence.kind in MODEL_KINDS
-    return score_test(scores, functions, Null(p, evidence.total, cells) if can_draw else None)
-
-
-def row_variances(probabilities: Floats, evidence: Evidence) -> Floats:
-    """The variance of each row's residual if its probability is right.
-
-    A label of weight w has `w^2 p (1 - p)`, which is exact also where positives are rare. For
-    inverse-propensity evidence it depends on propensities that are not kept, and the squared
-    residual stands for it.
-    """
     if evidence.kind in MODEL_KINDS:
-        return evidence.total**2 * probabilities * (1 - probabilities)
-    return (evidence.positive - evidence.total * probabilities) ** 2
+        functions = Functions(basis, row_variances(p, evidence), residuals**2)
+        return score_test(scores, functions, Null(p, evidence.total, cells))
+    masses = PositiveMasses.of(evidence)
+    variances = row_variances(p, evidence, masses.mean_inverse)
+    return weighted_score_test(scores, Functions(basis, variances, variances), masses)
+
+
+def row_variances(probabilities: Floats, evidence: Evidence, mean_inverse: float = 1.0) -> Floats:
+    """The variance of each row's residual if its probability is right, by the mean of 1/propensity.
+
+    A label of weight w and propensity q has `w^2 p (1/q - p)`, which is exact also where positives
+    are rare. Squared residuals are far too small without a positive.
+    """
+    return evidence.total**2 * probabilities * (mean_inverse - probabilities)
+
+
+class PositiveMasses(NamedTuple):
+    """Sums over rows that tell about propensities, which evidence does not keep."""
+
+    positive: float
+    squares: float
+    weighted: float
+    """Of positive mass times total mass."""
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> PositiveMasses:
+        positive = evidence.positive
+        return cls(
+            float(positive.sum()), float(positive @ positive), float(positive @ evidence.total)
+        )
+
+    @property
+    def mean_inverse(self) -> float:
+        """The mean of 1/propensity over liked pairs: masses w/q add up to w p / q when squared."""
+        return max(self.squares / self.weighted, 1.0) if self.weighted > 0 else 1.0
+
+    @property
+    def number(self) -> float:
+        """How many positives of equal mass vary as much (Kish)."""
+        return self.positive**2 / self.squares if self.squares else 0.0
 
 
 def score_functions(probabilities: Floats, total: Floats) -> Floats:
@@ -148,7 +180,7 @@ class Functions(NamedTuple):
     variances: Floats
     """Sums of `row_variances`."""
     squares: Floats
-    """Sums of squared residuals."""
+    """Sums of squared residuals, which products of scores contain; or the variances themselves."""
 
 
 def score_test(scores: Floats, functions: Functions, null: Null | None = None) -> CalibrationTest:
@@ -157,17 +189,44 @@ def score_test(scores: Floats, functions: Functions, null: Null | None = None) -
 
     whitening = _whitening(functions)
     degrees = whitening.shape[1]
-    total = scores.sum(axis=0)
     if degrees == 0:
-        # Probabilities of 0 and 1 alone leave nothing to chance.
-        return CalibrationTest(0.0, 0, 0.0 if np.any(total != 0) else 1.0)
-    products = scores.T @ scores - (functions.basis.T * functions.squares) @ functions.basis
-    statistic = float(_statistics(total[None], products[None], whitening)[0])
+        return _without_chance(scores)
+    statistic = _observed(scores, functions, whitening, _LEAST_SHARE)
     if null is not None and _is_rare(null):
         tail = _simulated_tail(statistic, whitening, functions, null)
     else:
         tail = float(chdtrc(degrees, statistic))
     return CalibrationTest(statistic, degrees, tail)
+
+
+def weighted_score_test(
+    scores: Floats, functions: Functions, masses: PositiveMasses
+) -> CalibrationTest:
+    """The same for inverse-propensity evidence, whose labels cannot be drawn.
+
+    The variance is estimated from few positives, as that of a mean: Hotelling's F, in the form that
+    needs no more positives than functions.
+    """
+    from scipy.special import fdtrc  # noqa: PLC0415  (slow to load)
+
+    whitening = _whitening(functions)
+    degrees = whitening.shape[1]
+    if degrees == 0:
+        return _without_chance(scores)
+    statistic = _observed(scores, functions, whitening, _LEAST_SHARE_ESTIMATED)
+    # Without a positive, propensities may be as small as it takes.
+    tail = float(fdtrc(degrees, masses.number, statistic / degrees)) if masses.number else 1.0
+    return CalibrationTest(statistic, degrees, tail)
+
+
+def _without_chance(scores: Floats) -> CalibrationTest:
+    """Probabilities of 0 and 1 alone leave nothing to chance."""
+    return CalibrationTest(0.0, 0, 0.0 if np.any(scores.sum(axis=0) != 0) else 1.0)
+
+
+def _observed(scores: Floats, functions: Functions, whitening: Floats, least: float) -> float:
+    products = scores.T @ scores - (functions.basis.T * functions.squares) @ functions.basis
+    return float(_statistics(scores.sum(axis=0)[None], products[None], whitening, least)[0])
 
 
 def _whitening(functions: Functions) -> Floats:
@@ -177,7 +236,9 @@ def _whitening(functions: Functions) -> Floats:
     return np.asarray(axes[:, kept] / np.sqrt(sizes[kept]))
 
 
-def _statistics(totals: Floats, products: Floats, whitening: Floats) -> Floats:
+def _statistics(
+    totals: Floats, products: Floats, whitening: Floats, least: float = _LEAST_SHARE
+) -> Floats:
     """The squared length of sums, in units of their standard deviations, table by table.
 
     The products of different rows of a cluster are added to the variance of independent rows.
@@ -185,13 +246,18 @@ def _statistics(totals: Floats, products: Floats, whitening: Floats) -> Floats:
     dependent = np.eye(whitening.shape[1]) + whitening.T @ products @ whitening
     shares, rotations = np.linalg.eigh(dependent)
     standardized = np.einsum("tij,ti->tj", rotations, totals @ whitening)
-    return np.asarray(np.sum(standardized**2 / np.maximum(shares, _LEAST_SHARE), axis=1))
+    return np.asarray(np.sum(standardized**2 / np.maximum(shares, least), axis=1))
 
 
 def _is_rare(null: Null) -> bool:
-    rows = null.cells.rows
-    positives = float(rows @ null.probabilities[null.cells.bin])
-    return min(positives, rows.sum() - positives) < _FEW
+    p = null.probabilities
+    rows = add_up(null.cells.bin, null.cells.rows, len(p))
+    for rate in (p, 1 - p):
+        # As many of equal weights have the same variance (Kish).
+        mass, squares = float(rows @ (null.weights * rate)), float(rows @ (null.weights**2 * rate))
+        if mass**2 < _FEW * squares:
+            return True
+    return False
 
 
 def _simulated_tail(statistic: float, whitening: Floats, functions: Functions, null: Null) -> float:

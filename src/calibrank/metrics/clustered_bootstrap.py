@@ -162,11 +162,13 @@ def _estimate(
         # A resample only changes the users' weights, so each list is ranked once.
         per_user = metric.of_lists(probabilities, evidence, codes, ranking)
         value = metric.require_defined(per_user.mean())
-        return basic_interval(metric, value, per_user.means(draws), level, size)
+        clusters = effective_clusters(add_up(per_user.user % size, per_user.weight, size))
+        return basic_interval(metric, value, per_user.means(draws), level, clusters)
     value = metric.require_defined(metric.evaluate(probabilities, evidence, codes))
     if not isinstance(metric, Additive):
         found = _reweighted(metric, probabilities, evidence, codes, draws)
-        return basic_interval(metric, value, found, level, size)
+        clusters = effective_clusters(add_up(codes % size, evidence.total, size))
+        return basic_interval(metric, value, found, level, clusters)
     sums = sums_of_rows(metric, probabilities, evidence, codes % size, size)
     parts = []
     most = max(1, _MOST_SUMS // (len(sums) * sums[0].shape[1]))
@@ -174,7 +176,8 @@ def _estimate(
         block = np.stack([draws[first : first + most] @ term for term in sums], axis=1)
         parts.append(block if metric.noise_adds else metric.resampled(block))
     totals = np.array([term.sum(axis=0) for term in sums])
-    interval = interval_of_sums(metric, totals, np.concatenate(parts), level, size)
+    masses = np.asarray(sums[1].sum(axis=1))
+    interval = interval_of_sums(metric, totals, np.concatenate(parts), masses, level)
     return interval.with_value(value)
 
 
@@ -211,7 +214,8 @@ def bootstrap_sums(metric: Additive, sums: Floats) -> Estimate:
     found = np.tensordot(draw_matrix(len(sums)), sums, 1)
     if not metric.noise_adds:
         found = metric.resampled(found)
-    return interval_of_sums(metric, sums.sum(axis=0), found, clusters=len(sums)).with_value(value)
+    masses = sums[:, 1].sum(axis=1)
+    return interval_of_sums(metric, sums.sum(axis=0), found, masses).with_value(value)
 
 
 def nonempty(sums: Floats) -> Floats:
@@ -224,16 +228,17 @@ def nonempty(sums: Floats) -> Floats:
 
 
 def interval_of_sums(
-    metric: Additive, totals: Floats, found: Floats, level: float = 0.95, clusters: float = np.inf
+    metric: Additive, totals: Floats, found: Floats, masses: Floats, level: float = 0.95
 ) -> Estimate:
     """The interval of a metric with the given sums of all rows, terms x bins.
 
-    `found` has the sums of each resample, if noise adds to the metric, otherwise its values.
+    `found` has the sums of each resample, if noise adds to the metric, otherwise its values;
+    `masses` has the sum of the second term of each cluster, which metrics divide by.
     """
     if metric.noise_adds:
-        return inverted_interval(metric, totals, found, level, clusters)
+        return inverted_interval(metric, totals, found, level, len(masses))
     value = float(metric.resampled(totals[None])[0])
-    return basic_interval(metric, value, found, level, clusters)
+    return basic_interval(metric, value, found, level, effective_clusters(masses))
 
 
 def basic_interval(
@@ -250,8 +255,13 @@ def basic_interval(
     if len(drawn) == 0 or np.isinf(drawn).any():
         # No interval is better than one that leaves the infinite replicates out.
         return Estimate(value, float("nan"), float("nan"))
-    distances = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]) - value
-    distances = distances * few_clusters_factor(clusters, level)
+    quantiles = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    factor = few_clusters_factor(clusters, level)
+    if metric.is_ratio and min(value, quantiles[0]) > 0:
+        # On the log scale, where half as much is as far as twice as much.
+        ends = value * (value / quantiles) ** factor
+        return Estimate(value, min(float(ends[1]), value), max(float(ends[0]), value))
+    distances = (quantiles - value) * factor
     high = min(value - distances[0], metric.maximum)
     low = value - distances[1]
     # Reflection can leave the range of the metric; only weighted losses are ever negative.
@@ -317,6 +327,17 @@ def _root(function: Callable[[float], float], tolerance: float) -> float:
         else:
             high, below = middle, value
     return (low * below - high * above) / (below - above)
+
+
+def effective_clusters(masses: Floats) -> float:
+    """How many clusters of equal mass vary as much (Kish): beside a giant the others hardly count.
+
+    >>> effective_clusters(np.array([2.0, 2.0, 0.0]))
+    2.0
+    """
+    squares = float(masses @ masses)
+    # Below 2, no interval would end.
+    return max(float(masses.sum()) ** 2 / squares, 2.0) if squares > 0 else 2.0
 
 
 def few_clusters_factor(clusters: float, level: float = 0.95) -> float:

@@ -88,6 +88,8 @@ class Metric(ABC):
     """What the labels must hold where the metric is undefined, i.e. `evaluate` returns NaN."""
     noise_adds: ClassVar[bool] = False
     """Whether chance raises the value, as it does in a mean of absolute gaps: see `errors`."""
+    is_ratio: ClassVar[bool] = False
+    """Whether half as much is as far away as twice as much, so that intervals are of logarithms."""
     weight_is_repetition: ClassVar[bool] = True
     """Whether a row of weight k counts as k rows; not where the number of rows matters."""
 

@@ -28,7 +28,7 @@ from calibrank._internal.validation import (
 )
 from calibrank.errors import DataError
 from calibrank.evidence import Evidence, Labels, nonzero_evidence
-from calibrank.metrics.calibration_test import row_variances
+from calibrank.metrics.calibration_test import MODEL_KINDS, PositiveMasses, row_variances
 
 _DRAWS = 2000
 # Users beyond this many share a cluster: the distribution no longer changes.
@@ -119,8 +119,9 @@ def multicalibration_test(
     # Two searches: each p-value counts double (Bonferroni), so that a thousand pairs do not cost
     # the few columns more than that.
     searches = 2 if crossed else 1
-    segments_found = _gaps(tests, searches)
-    pairs = _gaps(crossed, searches)
+    is_estimated = evidence.kind not in MODEL_KINDS
+    segments_found = _gaps(tests, searches, is_estimated=is_estimated)
+    pairs = _gaps(crossed, searches, is_estimated=is_estimated)
     error = max(float(np.abs(test.residuals).max()) for test in tests.values())
     return MulticalibrationTest(
         float(error / evidence.total.sum()),
@@ -130,11 +131,14 @@ def multicalibration_test(
     )
 
 
-def _gaps(tests: Mapping[str, SegmentSums], searches: int) -> list[SegmentGap]:
+def _gaps(
+    tests: Mapping[str, SegmentSums], searches: int, *, is_estimated: bool
+) -> list[SegmentGap]:
     """The gaps of one of several searches, the surest first."""
     if not tests:
         return []
-    adjusted = adjusted_p_values([test.statistics for test in tests.values()])
+    statistics = [test.statistics for test in tests.values()]
+    adjusted = adjusted_p_values(statistics, is_estimated=is_estimated)
     gaps: list[SegmentGap] = []
     for (name, test), p_values in zip(tests.items(), adjusted, strict=True):
         # The smaller p-value of level and slope.
@@ -223,6 +227,9 @@ class SegmentSums(NamedTuple):
         """Sums of a column; `explained` is left out of what is tested."""
         size = len(column.values)
         codes, explained = column.codes, np.broadcast_to(explained, len(probabilities))
+        mean_inverse = 1.0
+        if evidence.kind not in MODEL_KINDS:
+            mean_inverse = PositiveMasses.of(evidence).mean_inverse
         log_odds = np.empty(len(probabilities))
         mass, moment = np.zeros((2, size))
         for part in row_parts(len(log_odds)):
@@ -239,7 +246,7 @@ class SegmentSums(NamedTuple):
             rows = evidence.rows(part)
             slope = log_odds[part] - mean[codes[part]]
             residuals = rows.positive - rows.total * probabilities[part]
-            variance = row_variances(probabilities[part], rows)
+            variance = row_variances(probabilities[part], rows, mean_inverse)
             unexplained = residuals - explained[part]
             places = clusters[part] * size + codes[part]
             for each, of_rows in zip(sums, (unexplained, unexplained * slope), strict=True):
@@ -249,18 +256,29 @@ class SegmentSums(NamedTuple):
         n_rows, positive, total, residuals, *least = by_segment
         parts = []
         for each, least_of_segment in zip(sums.reshape(2, -1, size), least, strict=True):
-            # Without any positive, the squared residuals of rare positives are far too small.
+            # With few positives, squared residuals are far too small.
             spread = np.sqrt(np.maximum((each**2).sum(axis=0), least_of_segment))
             parts.append(each / np.maximum(spread, 1e-300))
         return cls(column.values, n_rows, positive, total, residuals, np.hstack(parts))
 
 
-def adjusted_p_values(statistics: list[Floats], seed: int = 0) -> list[Floats]:
-    """P-values of column sums, against the largest column sum under random signs of the rows."""
+def adjusted_p_values(
+    statistics: list[Floats], seed: int = 0, *, is_estimated: bool = False
+) -> list[Floats]:
+    """P-values of column sums, against the largest column sum under random signs of the rows.
+
+    `is_estimated` says that columns were divided by a variance that depends on propensities.
+    """
     together = np.hstack(statistics)
     rng = np.random.default_rng(seed)
     signs = rng.choice([-1.0, 1.0], size=(_DRAWS, len(together)))
-    largest = np.sort(np.abs(signs @ together).max(axis=1))
+    drawn = signs @ together
+    if is_estimated:
+        # Squared residuals of few positives can be far below the variance that divides them.
+        squares = (together**2).sum(axis=0)
+        few = np.flatnonzero((squares > 0) & (squares < 1))
+        drawn[:, few] += np.sqrt(1 - squares[few]) * rng.normal(size=(_DRAWS, len(few)))
+    largest = np.sort(np.abs(drawn).max(axis=1))
     observed = np.abs(together.sum(axis=0))
     # Rounding must not make a draw that equals the observed sum smaller than it.
     exceeding = len(largest) - np.searchsorted(largest, observed * (1 - 1e-12))

@@ -21,9 +21,11 @@ from calibrank.metrics.calibration_test import (
     Cells,
     Functions,
     Null,
+    PositiveMasses,
     row_variances,
     score_functions,
     score_test,
+    weighted_score_test,
 )
 from calibrank.metrics.clustered_bootstrap import (
     CLUSTERS,
@@ -147,7 +149,8 @@ class PanelSums:
         self._additive = {kind: ClusterSums(kind, n_clusters) for kind in kinds}
         # All binned metrics are computed from the sums of any of them.
         self._log_odds = ClusterSums(MISCALIBRATION, n_clusters)
-        self._variances = np.zeros((2, LOG_ODDS_BINS))
+        self._variances = np.zeros((3, LOG_ODDS_BINS))
+        self._positive_masses = np.zeros(3)
         self._can_draw = True
 
     def add(self, probabilities: Floats, evidence: Evidence, clusters: Codes) -> None:
@@ -162,7 +165,12 @@ class PanelSums:
         self._can_draw &= evidence.kind in MODEL_KINDS
         residuals = evidence.positive - evidence.total * probabilities
         bins = log_odds_bins(probabilities)
-        of_rows = (row_variances(probabilities, evidence), residuals**2)
+        self._positive_masses += PositiveMasses.of(evidence)
+        of_rows = (
+            row_variances(probabilities, evidence),
+            residuals**2,
+            evidence.total**2 * probabilities,
+        )
         self._variances += [add_up(bins, each, LOG_ODDS_BINS) for each in of_rows]
 
     def calibration_test(self) -> CalibrationTest:
@@ -170,12 +178,15 @@ class PanelSums:
         sums = self._log_odds.result()
         filled = sums[:, 1].any(axis=0)
         sums = sums[:, :, filled]
-        variances, squares = self._variances[:, filled]
+        variances, squares, by_inverse = self._variances[:, filled]
         probabilities, evidence = pooled_bins(sums.sum(axis=0))
-        functions = Functions(score_functions(probabilities, evidence.total), variances, squares)
-        scores = (sums[:, 0] - sums[:, 2]) @ functions.basis
+        basis = score_functions(probabilities, evidence.total)
+        scores = (sums[:, 0] - sums[:, 2]) @ basis
         if not self._can_draw:
-            return score_test(scores, functions)
+            masses = PositiveMasses(*self._positive_masses.tolist())
+            variances = variances + (masses.mean_inverse - 1) * by_inverse
+            return weighted_score_test(scores, Functions(basis, variances, variances), masses)
+        functions = Functions(basis, variances, squares)
         # A row's weight: rows of weight w have a variance of w^2 p (1 - p).
         ones = evidence.total * probabilities * (1 - probabilities)
         weights = np.divide(variances, ones, out=np.ones_like(ones), where=ones > 0)
@@ -208,7 +219,7 @@ class PanelSums:
         estimates = {}
         for metric, value in exact.items():
             found = resamples if metric.noise_adds else metric.evaluate_all(bins)
-            coarse = interval_of_sums(metric, sums.sum(axis=0), found, clusters=len(sums))
+            coarse = interval_of_sums(metric, sums.sum(axis=0), found, sums[:, 1].sum(axis=1))
             estimates[metric.name] = coarse.with_value(value)
         return estimates
 

@@ -75,6 +75,7 @@ class CalibrationInTheLarge(Additive):
     """
 
     better: ClassVar[Better] = Better.NEAR_ONE
+    is_ratio: ClassVar[bool] = True
 
     def terms(self, probabilities: Floats, evidence: Evidence) -> Floats:
         predicted = evidence.total * probabilities.astype(np.float64)

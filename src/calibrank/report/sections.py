@@ -16,7 +16,7 @@ from calibrank.evidence import Evidence
 from calibrank.maps import CalibrationMap, FitRecord
 from calibrank.metrics import EqualMass, EqualWidth, Estimate, Metric
 from calibrank.metrics.binned import Binning
-from calibrank.metrics.calibration_test import CalibrationTest
+from calibrank.metrics.calibration_test import MODEL_KINDS, CalibrationTest
 from calibrank.metrics.cluster_rates import Clusters
 from calibrank.metrics.multicalibration import SegmentSums, adjusted_p_values
 from calibrank.metrics.panel import PANEL, PER_LIST, PanelSums, list_estimates
@@ -256,9 +256,8 @@ def segment_tables(
         statistics.append(sums.statistics)
     tables = []
     # Adjusted for all segments of all columns, both level and slope.
-    for (title, note, categories), p_values in zip(
-        columns, adjusted_p_values(statistics), strict=True
-    ):
+    adjusted = adjusted_p_values(statistics, is_estimated=rows.evidence.kind not in MODEL_KINDS)
+    for (title, note, categories), p_values in zip(columns, adjusted, strict=True):
         smaller = np.minimum(*np.split(p_values, 2))
         segments = _evaluate_segments(rows, probabilities, clusters, categories, smaller)
         if segments:
