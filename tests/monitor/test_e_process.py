@@ -45,7 +45,8 @@ def test_the_null_is_the_normal_distribution_of_its_definition() -> None:
     noise = 1.3 * information
     sums = rng.normal(size=n_days) * np.sqrt(noise)
     ages = np.array([0, 1, 2, 3, 5, 7, 8, 14, 15])
-    series = Series(sums, information, noise, ages, np.ones((2, n_days)), 0.0, LEVEL_SIZES)
+    ones = np.ones((2, n_days))
+    series = Series(sums, information, noise, ones[0], ages, ones, 0.0, LEVEL_SIZES)
     found = Unchanged(series, 0.1).log_start()[-1]
     assert found == pytest.approx(log_start(series, sums, noise, 0.1))
 
@@ -188,6 +189,27 @@ def test_weights_change_nothing_if_they_are_all_the_same() -> None:
     assert weighted.sums == pytest.approx(once.sums)
     assert weighted.information == pytest.approx(once.information)
     assert weighted.skewness == pytest.approx(once.skewness)
+
+
+def test_information_is_what_an_offset_adds_to_residuals_whatever_the_weights() -> None:
+    """A change is looked for at its true size also where weights differ a lot."""
+    rng = np.random.default_rng(9)
+    fitted = make_map()
+    scores = rng.normal(size=500)
+    weights = np.exp(2 * rng.normal(size=500))
+    log_odds = fitted.log_odds(scores)
+    found = []
+    for truth in (log_odds, log_odds + 0.001, 1.001 * log_odds):
+        p = 1 / (1 + np.exp(-truth))
+        rows = (np.tile(scores, 2), np.repeat([1, 0], 500))
+        day = Day.of(
+            fitted, *rows, weights=np.append(weights * p, weights * (1 - p)), date=date_of(0)
+        )
+        found.append(series_of(reduced([day]), np.zeros(1)))
+    as_predicted, higher, steeper = found
+    for process, changed in enumerate((higher, steeper)):
+        added = changed[process].sums - as_predicted[process].sums
+        assert added == pytest.approx(0.001 * as_predicted[process].information, rel=0.01)
 
 
 def test_days_are_searched_without_end_and_compared_with_half_a_year() -> None:

@@ -280,6 +280,29 @@ def test_a_change_of_one_segment_is_found(fitted: cr.CalibrationMap) -> None:
     assert found[0].sentence.startswith("In NL: Calibration has changed: ")
 
 
+def test_the_scale_of_weights_changes_nothing_about_segments(fitted: cr.CalibrationMap) -> None:
+    grouped = grouped_map(fitted)
+    found = []
+    for scale in (0.1, 1.0, 10.0):
+        rng = np.random.default_rng(10)
+        days = []
+        for day in range(40):
+            scores = rng.normal(size=300)
+            columns = {"country": rng.choice(COUNTRIES, 300)}
+            weights = scale * rng.uniform(0.5, 1.5, 300)
+            truth = grouped.log_odds(scores, columns)
+            truth = truth - 1.5 * ((day >= 20) & (columns["country"] == "NL"))
+            labels = rng.random(300) < 1 / (1 + np.exp(-truth))
+            day_of = Day.of(
+                grouped, scores, labels, weights=weights, date=date_of(day), columns=columns
+            )
+            days.append(day_of)
+        changes = check(grouped, days).changes
+        found.append([(each.segment, each.date, each.alarm) for each in changes if each.segment])
+    assert [segment for segment, *_ in found[1]] == [("NL",)]
+    assert found[0] == found[1] == found[2]
+
+
 def test_a_change_of_one_level_is_found_beside_other_terms(fitted: cr.CalibrationMap) -> None:
     smooth = SmoothTerm("age", (-2.0, 0.0, 2.0), (-1.0, 0.0, 1.0), ())
     both = replace(fitted, terms=(*grouped_map(fitted).terms, smooth))

@@ -72,7 +72,8 @@ def simulate(
 def _empty_series(days: int, information: float, skewness: np.ndarray, sizes: Sizes) -> Series:
     constant = np.full(days, information)
     by_day = np.tile(skewness[:, None], days)
-    return Series(np.zeros(days), constant, constant, np.arange(days), by_day, 0.0, sizes)
+    ones = np.ones(days)
+    return Series(0 * ones, constant, constant, ones, np.arange(days), by_day, 0.0, sizes)
 
 
 def information_of(mean: float = -1.0) -> tuple[float, float]:

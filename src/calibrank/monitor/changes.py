@@ -117,7 +117,7 @@ def map_error(fitted: CalibrationMap, series: Series, labels: int) -> float:
 # Segments with the most labels are watched.
 _MOST_SEGMENTS = 1_000
 
-POSITIVE, PREDICTED, TOTAL, VARIANCE = range(4)
+POSITIVE, PREDICTED, TOTAL, INFORMATION, VARIANCE = range(5)
 
 
 class SegmentDays(NamedTuple):
@@ -127,19 +127,24 @@ class SegmentDays(NamedTuple):
     places: Indices
     """Places of these days among all that have labels."""
     masses: Floats
-    """Positive, predicted and total mass, and variance, by day: 4 x days."""
+    """Positive, predicted and total mass, information and variance, by day: 5 x days.
+
+    Of weights that are 1 on average over all labels of the map.
+    """
     error: float
     """Standard error of the segment's log odds, beside that of the whole map."""
     log_threshold: float
 
     def find(self, level: Series, map_error: float) -> list[Found]:
         """Find changes of the segment's level, given all labels of the days."""
-        positive, predicted, _, variance = self.masses
+        positive, predicted, _, information, variance = self.masses
+        dependence = level.dependence[self.places]
         series = Series(
             sums=positive - predicted,
-            information=variance,
+            information=information,
             # Labels of a segment depend on each other as those of all do.
-            noise=variance * (level.noise / level.information)[self.places],
+            noise=variance * dependence,
+            dependence=dependence,
             ages=level.ages[self.places],
             skewness=level.skewness[:, self.places],
             user_error=level.user_error,
@@ -158,29 +163,37 @@ def segment_days(fitted: CalibrationMap, days: Sequence[Day]) -> list[SegmentDay
     for place, day in enumerate(days):
         for number, sums in enumerate(day.by_segment):
             for key, masses in zip(sums.keys, _masses(fitted, sums).T.tolist(), strict=True):
-                if masses[VARIANCE] > 0:
+                if masses[INFORMATION] > 0:
                     rows[number, key].append([*masses, place])
     most = sorted(rows, key=lambda each: -sum(row[TOTAL] for row in rows[each]))[:_MOST_SEGMENTS]
     # Any of the segments has a false alarm with the probability that the whole map has.
     log_threshold = LOG_THRESHOLD + float(np.log(max(len(most), 1)))
     errors = [dict(zip(term.keys, term.errors, strict=True)) for term in terms]
+    summaries = [day.labelled for day in days if day.labelled is not None]
+    weight = sum(float(each.total.sum()) for each in summaries) / sum(day.labels for day in days)
+    powers = np.array([1, 1, 1, 1, 2])[:, None]
     found = []
     for number, key in most:
         *masses, places = np.array(rows[number, key]).T
         error = errors[number].get(key, max(terms[number].spreads))
-        segment = SegmentDays(key, places.astype(np.intp), np.array(masses), error, log_threshold)
+        segment = SegmentDays(
+            key, places.astype(np.intp), np.array(masses) / weight**powers, error, log_threshold
+        )
         found.append(segment)
     return found
 
 
 def _masses(fitted: CalibrationMap, sums: SegmentSums) -> Floats:
-    """`SegmentDays.masses` of one day, of each level: 4 x levels."""
+    """`SegmentDays.masses` of one day, of each level, with weights as they are: 5 x levels."""
     rows = LevelRows.of(sums)
     columns = rows.columns if level_alone(fitted) is not None else None
     p = probabilities_of(fitted, rows.scores, columns)
     positive, total = rows.evidence.positive, rows.evidence.total
     terms = (positive, total * p, total, total * p * (1 - p))
-    return np.array([np.bincount(rows.levels, term, len(sums.keys)) for term in terms])
+    masses = [np.bincount(rows.levels, term, len(sums.keys)) for term in terms]
+    # Weights are taken to be alike at all scores of a level.
+    squared = sums.by_segment[1] / np.maximum(masses[TOTAL], np.finfo(float).tiny)
+    return np.array([*masses, masses[INFORMATION] * squared])
 
 
 def _most_evidence(series: Series, error: float) -> float:
@@ -188,16 +201,16 @@ def _most_evidence(series: Series, error: float) -> float:
 
     It costs little, so that segments without a change do.
     """
-    sums = np.cumsum(series.sums)
-    variance = np.cumsum(series.noise)
-    start = sums**2 / (variance + (error * variance) ** 2)
-    # Of days up to each (rows), and of those from the next to each (columns).
-    before = variance[:-1, None]
-    later = np.triu(variance[1:] - before)
+    sums, information, noise = np.cumsum([series.sums, series.information, series.noise], axis=1)
+    start = sums**2 / (noise + (error * information) ** 2)
+    # Offsets and their variances: of days up to each (rows), of those from the next (columns).
+    before = (sums[:-1] / information[:-1])[:, None]
+    of_before = (noise[:-1] / information[:-1] ** 2)[:, None]
+    later = np.triu(information[1:] - information[:-1, None])
     is_later = later > 0
     later[~is_later] = 1.0
-    gaps = sums[:-1, None] / before - (sums[1:] - sums[:-1, None]) / later
-    change = is_later * gaps**2 / (1 / before + 1 / later)
+    gaps = before - (sums[1:] - sums[:-1, None]) / later
+    change = is_later * gaps**2 / (of_before + (noise[1:] - noise[:-1, None]) / later**2)
     return float(max(start.max(), change.max(initial=0.0))) / 2
 
 

@@ -294,8 +294,8 @@ def _segment_changes(
 ) -> Iterator[Change]:
     dates = [days[place].date for place in segment.places]
     for found, about, end in _dated(segment.find(level, error), dates):
-        sums = segment.masses[:, found.begin : end].sum(axis=1)
-        positive, predicted, mass, _ = sums.tolist()
+        sums = segment.masses[:3, found.begin : end].sum(axis=1)
+        positive, predicted, mass = sums.tolist()
         rates = Rates(predicted / mass, positive / mass)
         kind = KINDS[found.process]
         yield Change(*about, kind, found.from_start, rates, segment=segment.key)

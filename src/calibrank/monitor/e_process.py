@@ -1,14 +1,16 @@
 """Evidence for a change that may be looked at every day.
 
 Let S_t be the sum of residuals of day t (for the slope: of residuals times log odds, with the level
-removed) and V_t its variance under the map. Without a change
+removed) and V_t its derivative by the offset: without weights, its variance under the map. Without
+a change
 
     S_t = V_t (offset + effect_t) + noise_t,
 
 with an offset that is constant, because a map has an error, effects of days and of weekdays, and
-noise of variance V_t or more. The offset has a normal prior: as wide as the map's standard error,
-or wide, in case the map never was as good as that. Effects are normal with an unknown standard
-deviation, which is averaged over a few values. So the days themselves show how much they vary.
+noise, whose variance is that of independent labels or more. The offset has a normal prior: as wide
+as the map's standard error, or wide, in case the map never was as good as that. Effects are normal
+with an unknown standard deviation, which is averaged over a few values. So the days themselves show
+how much they vary.
 
 A change on day k adds d to the offset from then on. E is the ratio of two averages: of the
 likelihoods of all changes (sizes d, and days k with the weight 1/364 each: a Shiryaev-Roberts
@@ -121,6 +123,8 @@ class DaySums(NamedTuple):
     """`Day.sums`: clusters x 4."""
     variances: Floats
     """Model variances of residuals times 1, log odds and squared log odds."""
+    information: Floats
+    """The same with weights that are not squared: what an offset adds to residuals."""
     cumulants: Floats
     """For each of `SHIFTS` log(1 - p + p exp(shift)) - shift p, then p (1 - p), by label."""
     labels: Floats
@@ -131,15 +135,18 @@ class DaySums(NamedTuple):
         labelled, labels = day.labelled, np.array(float(day.labels))
         if labelled is None:
             empty = np.zeros((3, _BINNED.n_bins))
-            return cls(empty, day.sums, np.zeros(3), np.zeros(3), labels)
+            none = np.zeros(3)
+            return cls(empty, day.sums, none, none, none, labels)
         p = probabilities_of(fitted, labelled.scores)
         bins = _BINNED.bin_indices(p, labelled.evidence)
         terms = _BINNED.terms(p, labelled.evidence)
         masses = np.array([add_up(bins, term, _BINNED.n_bins) for term in terms])
-        variances = moments(labelled.masses.total_squared * p * (1 - p), bounded_log_odds(p))
+        log_odds = bounded_log_odds(p)
+        variances = moments(labelled.masses.total_squared * p * (1 - p), log_odds)
+        information = moments(labelled.total * p * (1 - p), log_odds)
         cumulants = [np.log1p(p * np.expm1(shift)) - shift * p for shift in SHIFTS]
         by_label = np.array([*cumulants, p * (1 - p)]) @ labelled.total
-        return cls(masses, day.sums, variances, by_label, labels)
+        return cls(masses, day.sums, variances, information, by_label, labels)
 
     @classmethod
     def total(cls, days: Sequence[DaySums]) -> DaySums:
@@ -157,9 +164,13 @@ class Series(NamedTuple):
 
     sums: Floats
     information: Floats
-    """Their variances if the map is right and labels are independent."""
+    """What an offset of 1 adds to them: without weights, their variances if labels are independent.
+    """
     noise: Floats
-    """Their variances as they are between clusters of users, at least these."""
+    """Their variances as they are between clusters of users, at least those of independent labels.
+    """
+    dependence: Floats
+    """The ratio of these two variances, 1 or more."""
     ages: Floats
     """Days since the first one."""
     skewness: Floats
@@ -175,6 +186,7 @@ class Series(NamedTuple):
             sums=self.sums[days],
             information=self.information[days],
             noise=self.noise[days],
+            dependence=self.dependence[days],
             ages=self.ages[days],
             skewness=self.skewness[:, days],
         )
@@ -192,29 +204,40 @@ def series_of(days: Sequence[DaySums], ages: Floats) -> tuple[Series, Series]:
     down, up, expected = np.cumsum(sums.cumulants, axis=0).T
     skewness = np.array([down, up]) / (np.square(SHIFTS)[:, None] / 2 * expected)
     level = sums.clusters[:, :, LEVEL] / weight
-    v0, v1, v2 = sums.variances.T / weight**2
-    centre = np.cumsum(v1) / np.cumsum(v0)
+    variances, information = sums.variances / weight**2, sums.information / weight
+    centre = np.cumsum(information[:, 1]) / np.cumsum(information[:, 0])
     slope = sums.clusters[:, :, SLOPE] / weight - centre[:, None] * level
-    # Days of a single probability say nothing about the slope.
-    information = np.maximum(v2 - 2 * centre * v1 + centre**2 * v0, 1e-9 * v0)
+    of_level = (level, variances[:, 0], information[:, 0])
+    of_slope = (slope, _about(centre, variances), _about(centre, information))
     return (
-        _series(level, v0, ages, skewness, LEVEL_SIZES),
-        _series(slope, information, ages, np.ones((2, len(days))), SLOPE_SIZES),
+        _series(*of_level, ages, skewness, LEVEL_SIZES),
+        _series(*of_slope, ages, np.ones((2, len(days))), SLOPE_SIZES),
     )
+
+
+def _about(centre: Floats, moments: Floats) -> Floats:
+    """Second moments about a centre by day; those of a single probability say hardly anything."""
+    zeroth, first, second = moments.T
+    return np.maximum(second - 2 * centre * first + centre**2 * zeroth, 1e-9 * zeroth)
 
 
 def _series(
-    clusters: Floats, information: Floats, ages: Floats, skewness: Floats, sizes: Sizes
+    clusters: Floats,
+    variances: Floats,
+    information: Floats,
+    ages: Floats,
+    skewness: Floats,
+    sizes: Sizes,
 ) -> Series:
     """Dependence within users shows in the variance between clusters, on a day and over days."""
     between = clusters.shape[1] * np.var(clusters, axis=1)
-    noise = information * np.maximum(np.cumsum(between) / np.cumsum(information), 1)
+    dependence = np.maximum(np.cumsum(between) / np.cumsum(variances), 1)
+    noise = variances * dependence
     over_days = clusters.shape[1] * np.var(clusters.sum(axis=0))
     excess = max(float(over_days - noise.sum()), 0.0)
     user_error = np.sqrt(excess) / float(information.sum())
-    return Series(
-        clusters.sum(axis=1), information, noise, ages, skewness, float(user_error), sizes
-    )
+    sums = clusters.sum(axis=1)
+    return Series(sums, information, noise, dependence, ages, skewness, float(user_error), sizes)
 
 
 class _Component(NamedTuple):
