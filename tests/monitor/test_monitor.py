@@ -10,7 +10,8 @@ import pytest
 import calibrank as cr
 from calibrank.maps import LevelTerm, SmoothTerm
 from calibrank.monitor import Day, Store, check, refit, window_of
-from calibrank.monitor.e_process import DaySums
+from calibrank.monitor.day import bounded_log_odds
+from calibrank.monitor.series import DaySums
 from tests.monitor.worlds import date_of, make_day, make_map
 
 
@@ -224,6 +225,18 @@ def test_a_refit_is_right_again_and_knows_its_predecessor(
     assert record.date == date_of(59)
     with pytest.raises(cr.DataError, match="a window to refit on must hold labels, got none"):
         refit(fitted, Day.of(fitted, scores, date="2026-01-01"))
+
+
+def test_a_step_without_positives_has_the_log_odds_of_half_a_positive() -> None:
+    """With -15, unchanged maps of 300 labels had a slope that was off in most years."""
+    scores = np.arange(100.0)
+    labels = scores >= 40
+    labels[50:60] = False
+    fitted = cr.Isotonic().fit(scores, labels)
+    found = bounded_log_odds(fitted, fitted.predict(np.array([10.0, 55.0, 90.0])))
+    assert found[0] == pytest.approx(-np.log(2 * 40 + 1), rel=0.02)
+    assert found[1] == pytest.approx(fitted.log_odds(np.array([55.0]))[0])
+    assert found[2] == pytest.approx(np.log(2 * 40 + 1), rel=0.02)
 
 
 COUNTRIES = ("NL", "DE", "BE", "FR", "ES", "IT")

@@ -27,10 +27,12 @@ from calibrank.monitor.day import (
     Day,
     LevelRows,
     bounded_log_odds,
+    labels_of_fit,
     level_alone,
     probabilities_of,
 )
-from calibrank.monitor.e_process import LEVEL_SIZES, YEAR, DaySums, Series, Unchanged, moments
+from calibrank.monitor.e_process import YEAR, Unchanged
+from calibrank.monitor.series import LEVEL_SIZES, DaySums, Series, moments
 from calibrank.summary.by_segment import SegmentSums
 
 ALPHA = 0.05
@@ -71,6 +73,8 @@ def find_changes(
     evidence = np.zeros((n_days, len(processes)))
     changes: list[Found] = []
     starts: list[Found] = []
+    # Of the level that of the slope, and the reverse. A segment is checked for its level alone.
+    others = errors[::-1] if len(errors) > 1 else [0.0]
     for first in range(0, max(n_days - YEAR // 2, 1), YEAR // 2):
         last = min(first + YEAR, n_days)
         parts = [series.part(first, last) for series in processes]
@@ -80,8 +84,10 @@ def find_changes(
         while True:
             known = [each.begin - first for each in changes if each.begin > first]
             earliest = max(changes[-1].alarm + 1 - first, 1) if changes else 1
-            pairs = zip(parts, of_map, strict=True)
-            models = [Unchanged(part, error, known) for part, error in pairs]
+            models = [
+                Unchanged(part, error, known, other)
+                for part, error, other in zip(parts, of_map, others, strict=True)
+            ]
             logs = [model.log_evidence(earliest=earliest) + log_share for model in models]
             evidence[searched:last] = np.array(logs).T[searched - first :]
             alarms = np.flatnonzero((evidence[searched:last] >= log_threshold).any(axis=1))
@@ -91,7 +97,9 @@ def find_changes(
             process = int(np.argmax(evidence[alarm]))
             # It most likely began on this day, by the labels until a week after the alarm.
             seen = processes[process].part(first, alarm + 1 + _DATING)
-            since = Unchanged(seen, None, known).log_since()[earliest : alarm + 1 - first]
+            since = Unchanged(seen, None, known, others[process]).log_since()[
+                earliest : alarm + 1 - first
+            ]
             changes.append(Found(first + earliest + int(np.argmax(since)), alarm, process))
             searched = alarm + 1
         if first == 0:
@@ -107,9 +115,7 @@ def map_error(fitted: CalibrationMap, series: Series, labels: int) -> float:
 
     These have about as much information each as those of the days.
     """
-    anchoring = fitted.record.anchoring
-    fitted_on = fitted.record.rows if anchoring is None else anchoring.effective_labels
-    information = fitted_on * float(series.information.sum()) / labels
+    information = labels_of_fit(fitted) * float(series.information.sum()) / labels
     variance = 1 / information if information > 0 else np.inf
     return float(np.sqrt(max(variance, LEAST_ERROR**2) + series.user_error**2))
 
@@ -145,6 +151,7 @@ class SegmentDays(NamedTuple):
             # Labels of a segment depend on each other as those of all do.
             noise=variance * dependence,
             dependence=dependence,
+            cross=np.zeros_like(information),
             ages=level.ages[self.places],
             skewness=level.skewness[:, self.places],
             user_error=level.user_error,
@@ -232,14 +239,14 @@ class Corrections(NamedTuple):
     """Factor, with the level free: below 1 the probabilities are too extreme."""
 
 
-def corrections(sums: DaySums) -> Corrections:
+def corrections(fitted: CalibrationMap, sums: DaySums) -> Corrections:
     """Estimate both from the labels of some days; neither without labels."""
     if not sums.masses[1].any():
         return Corrections()
     probabilities, evidence = pooled_bins(sums.masses)
-    log_odds = bounded_log_odds(probabilities)
+    log_odds = bounded_log_odds(fitted, probabilities)
     shift = _fit_level(log_odds, evidence)
-    slope, intercept = recalibration(probabilities, evidence)
+    slope, intercept = recalibration(expit(log_odds), evidence)
     level_error, _ = _errors(sums, evidence.total, log_odds, shift + log_odds)
     _, slope_error = _errors(sums, evidence.total, log_odds, intercept + slope * log_odds)
     return Corrections(_interval(shift, level_error), _interval(slope, slope_error))

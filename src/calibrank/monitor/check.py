@@ -26,7 +26,7 @@ from calibrank.monitor.changes import (
     segment_days,
 )
 from calibrank.monitor.day import Day, proportional
-from calibrank.monitor.e_process import DaySums, Series, series_of
+from calibrank.monitor.series import DaySums, Series, series_of
 from calibrank.monitor.store import Store, age_of, require_days, window_of
 
 WINDOW = 28
@@ -192,7 +192,7 @@ def check(fitted: CalibrationMap, days: Store | Sequence[Day], *, window: int = 
     evidence, changes = _find(fitted, found, sums)
     return Status(
         map_digest=digest,
-        days=tuple(_series(found, sums, evidence, window)),
+        days=tuple(_series(fitted, found, sums, evidence, window)),
         window=window,
         threshold=LOG_THRESHOLD,
         changes=tuple(changes),
@@ -216,12 +216,16 @@ def _scores_moved(fitted: CalibrationMap, recent: Day) -> str | None:
 
 
 def _series(
-    days: Sequence[Day], sums: Sequence[DaySums], evidence: Floats, window: int
+    fitted: CalibrationMap,
+    days: Sequence[Day],
+    sums: Sequence[DaySums],
+    evidence: Floats,
+    window: int,
 ) -> Iterator[DayStatus]:
     ages = np.array([age_of(days[0].date, day.date) for day in days])
     for place, day in enumerate(days):
         first = int(np.argmax(ages > ages[place] - window))
-        estimates = corrections(DaySums.total(sums[first : place + 1]))
+        estimates = corrections(fitted, DaySums.total(sums[first : place + 1]))
         rates = _rates(sums[place].masses) if day.labels else None
         yield DayStatus(
             day.date,
@@ -265,7 +269,9 @@ def _find(
         total = DaySums.total(reduced[found.begin : end])
         rates = (_rates(total.masses), _highest(total.masses))
         changes.append(
-            Change(*dates, KINDS[found.process], found.from_start, *rates, *corrections(total))
+            Change(
+                *dates, KINDS[found.process], found.from_start, *rates, *corrections(fitted, total)
+            )
         )
     for segment in segment_days(fitted, labelled):
         changes += _segment_changes(labelled, segment, processes[0], errors[0])
