@@ -338,6 +338,13 @@ def test_a_map_by_segment_needs_its_columns(fitted: cr.CalibrationMap) -> None:
         Day.of(grouped_map(fitted), [1.0], date="2026-01-01")
 
 
+def test_parts_of_a_day_in_a_list_are_one_day(fitted: cr.CalibrationMap) -> None:
+    rng = np.random.default_rng(11)
+    days = [make_day(fitted, day, rng, 50) for day in (0, 1, 1, 2)]
+    merged = [days[0], days[1] + days[2], days[3]]
+    assert check(fitted, days) == check(fitted, merged)
+
+
 def test_days_of_another_map_are_not_mixed(fitted: cr.CalibrationMap) -> None:
     other = make_map(1)
     day = make_day(fitted, 0, np.random.default_rng(6))

@@ -180,7 +180,7 @@ def check(fitted: CalibrationMap, days: Store | Sequence[Day], *, window: int = 
     window = whole("window", window, 1, LONGEST_WINDOW)
     digest = fitted.digest
     kept = days.days(digest) if isinstance(days, Store) else require_days(days)
-    found = sorted([day for day in kept if day.map_digest == digest], key=lambda day: day.date)
+    found = _by_date([day for day in kept if day.map_digest == digest])
     if not found:
         raise DataError(
             "days",
@@ -198,6 +198,14 @@ def check(fitted: CalibrationMap, days: Store | Sequence[Day], *, window: int = 
         changes=tuple(changes),
         moved=_scores_moved(fitted, window_of(found, window)),
     )
+
+
+def _by_date(days: Sequence[Day]) -> list[Day]:
+    """One day per date, in order: parts of a day are merged."""
+    merged: dict[str, Day] = {}
+    for day in days:
+        merged[day.date] = merged[day.date] + day if day.date in merged else day
+    return [merged[date] for date in sorted(merged)]
 
 
 def _scores_moved(fitted: CalibrationMap, recent: Day) -> str | None:
