@@ -6,7 +6,8 @@ from scipy.stats import multivariate_normal
 
 from calibrank.monitor import Day
 from calibrank.monitor.changes import LEAST_ERROR, LOG_THRESHOLD, find_changes
-from calibrank.monitor.e_process import LEVEL_SIZES, DaySums, Series, Unchanged, series_of
+from calibrank.monitor.e_process import Unchanged
+from calibrank.monitor.series import LEVEL_SIZES, DaySums, Series, series_of
 from tests.monitor.worlds import date_of, days_of_users, halved, make_map, simulate
 
 YEARS = 20
@@ -45,7 +46,8 @@ def test_the_null_is_the_normal_distribution_of_its_definition() -> None:
     noise = 1.3 * information
     sums = rng.normal(size=n_days) * np.sqrt(noise)
     ages = np.array([0, 1, 2, 3, 5, 7, 8, 14, 15])
-    series = Series(sums, information, noise, ages, np.ones((2, n_days)), 0.0, LEVEL_SIZES)
+    ones = np.ones((2, n_days))
+    series = Series(sums, information, noise, ones[0], 0 * ones[0], ages, ones, 0.0, LEVEL_SIZES)
     found = Unchanged(series, 0.1).log_start()[-1]
     assert found == pytest.approx(log_start(series, sums, noise, 0.1))
 
@@ -188,6 +190,44 @@ def test_weights_change_nothing_if_they_are_all_the_same() -> None:
     assert weighted.sums == pytest.approx(once.sums)
     assert weighted.information == pytest.approx(once.information)
     assert weighted.skewness == pytest.approx(once.skewness)
+
+
+def test_information_is_what_an_offset_adds_to_residuals_whatever_the_weights() -> None:
+    """A change is looked for at its true size also where weights differ a lot."""
+    rng = np.random.default_rng(9)
+    fitted = make_map()
+    scores = rng.normal(size=500)
+    weights = np.exp(2 * rng.normal(size=500))
+    log_odds = fitted.log_odds(scores)
+    found = []
+    for truth in (log_odds, log_odds + 0.001, 1.001 * log_odds):
+        p = 1 / (1 + np.exp(-truth))
+        rows = (np.tile(scores, 2), np.repeat([1, 0], 500))
+        day = Day.of(
+            fitted, *rows, weights=np.append(weights * p, weights * (1 - p)), date=date_of(0)
+        )
+        found.append(series_of(reduced([day]), np.zeros(1)))
+    as_predicted, higher, steeper = found
+    for process, changed in enumerate((higher, steeper)):
+        added = changed[process].sums - as_predicted[process].sums
+        assert added == pytest.approx(0.001 * as_predicted[process].information, rel=0.01)
+
+
+def test_moved_scores_are_no_change_where_the_slope_of_the_map_has_an_error() -> None:
+    """A map of 300 labels; where all scores rise, the error of its slope is one of its level."""
+    rng = np.random.default_rng(10)
+    fitted = make_map()
+    found = []
+    for slope in (0.82, 1.18):
+        days = []
+        for day in range(90):
+            scores = rng.normal(1.2 * (day >= 45), 1, 400)
+            labels = rng.random(400) < 1 / (1 + np.exp(-slope * fitted.log_odds(scores)))
+            days.append(Day.of(fitted, scores, labels, date=date_of(day)))
+        found.append([len(find(days, error=error)) for error in (0.001, 0.13)])
+    of_exact_map, of_few_labels = zip(*found, strict=True)
+    assert sum(of_exact_map) > 0
+    assert sum(of_few_labels) == 0
 
 
 def test_days_are_searched_without_end_and_compared_with_half_a_year() -> None:

@@ -110,6 +110,23 @@ def test_small_tables_that_agree_by_chance_all_count(
     assert len(store.with_day(replace(day, date=date_of(2)))) == 3
 
 
+def test_later_labels_of_a_few_scores_are_refused_until_the_older_ones_are_deleted(
+    fitted: cr.CalibrationMap, tmp_path: Path, rows: tuple[np.ndarray, np.ndarray]
+) -> None:
+    """Ratings of 1 to 5 do not show whether rows are the same, so both would have counted."""
+    labels = rows[1]
+    scores = np.arange(500) % 5.0
+    store = Store(tmp_path)
+    some = Day.of(fitted, scores[:200], labels[:200], date=date_of(0))
+    store.add(some + Day.of(fitted, scores[200:], date=date_of(0)))
+    complete = Day.of(fitted, scores, labels, date=date_of(0))
+    with pytest.raises(cr.DataError, match=f"{REFUSED} with 200 labels"):
+        store.with_day(complete)
+    for file in tmp_path.iterdir():
+        file.unlink()
+    assert store.with_day(complete)[0].labels == 500
+
+
 def test_a_labelled_table_under_two_dates_counts_once(
     fitted: cr.CalibrationMap, tmp_path: Path, rows: tuple[np.ndarray, np.ndarray]
 ) -> None:

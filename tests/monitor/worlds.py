@@ -9,7 +9,7 @@ from scipy.special import expit, ndtr, ndtri
 
 import calibrank as cr
 from calibrank.monitor import Day
-from calibrank.monitor.e_process import LEVEL_SIZES, SHIFTS, SLOPE_SIZES, Series, Sizes
+from calibrank.monitor.series import LEVEL_SIZES, SHIFTS, SLOPE_SIZES, Series, Sizes
 
 
 def date_of(day: int) -> str:
@@ -72,7 +72,8 @@ def simulate(
 def _empty_series(days: int, information: float, skewness: np.ndarray, sizes: Sizes) -> Series:
     constant = np.full(days, information)
     by_day = np.tile(skewness[:, None], days)
-    return Series(np.zeros(days), constant, constant, np.arange(days), by_day, 0.0, sizes)
+    ones = np.ones(days)
+    return Series(0 * ones, constant, constant, ones, 0 * ones, np.arange(days), by_day, 0.0, sizes)
 
 
 def information_of(mean: float = -1.0) -> tuple[float, float]:

@@ -27,10 +27,12 @@ from calibrank.monitor.day import (
     Day,
     LevelRows,
     bounded_log_odds,
+    labels_of_fit,
     level_alone,
     probabilities_of,
 )
-from calibrank.monitor.e_process import LEVEL_SIZES, YEAR, DaySums, Series, Unchanged, moments
+from calibrank.monitor.e_process import YEAR, Unchanged
+from calibrank.monitor.series import LEVEL_SIZES, DaySums, Series, moments
 from calibrank.summary.by_segment import SegmentSums
 
 ALPHA = 0.05
@@ -71,6 +73,8 @@ def find_changes(
     evidence = np.zeros((n_days, len(processes)))
     changes: list[Found] = []
     starts: list[Found] = []
+    # Of the level that of the slope, and the reverse. A segment is checked for its level alone.
+    others = errors[::-1] if len(errors) > 1 else [0.0]
     for first in range(0, max(n_days - YEAR // 2, 1), YEAR // 2):
         last = min(first + YEAR, n_days)
         parts = [series.part(first, last) for series in processes]
@@ -80,8 +84,10 @@ def find_changes(
         while True:
             known = [each.begin - first for each in changes if each.begin > first]
             earliest = max(changes[-1].alarm + 1 - first, 1) if changes else 1
-            pairs = zip(parts, of_map, strict=True)
-            models = [Unchanged(part, error, known) for part, error in pairs]
+            models = [
+                Unchanged(part, error, known, other)
+                for part, error, other in zip(parts, of_map, others, strict=True)
+            ]
             logs = [model.log_evidence(earliest=earliest) + log_share for model in models]
             evidence[searched:last] = np.array(logs).T[searched - first :]
             alarms = np.flatnonzero((evidence[searched:last] >= log_threshold).any(axis=1))
@@ -91,7 +97,9 @@ def find_changes(
             process = int(np.argmax(evidence[alarm]))
             # It most likely began on this day, by the labels until a week after the alarm.
             seen = processes[process].part(first, alarm + 1 + _DATING)
-            since = Unchanged(seen, None, known).log_since()[earliest : alarm + 1 - first]
+            since = Unchanged(seen, None, known, others[process]).log_since()[
+                earliest : alarm + 1 - first
+            ]
             changes.append(Found(first + earliest + int(np.argmax(since)), alarm, process))
             searched = alarm + 1
         if first == 0:
@@ -107,9 +115,7 @@ def map_error(fitted: CalibrationMap, series: Series, labels: int) -> float:
 
     These have about as much information each as those of the days.
     """
-    anchoring = fitted.record.anchoring
-    fitted_on = fitted.record.rows if anchoring is None else anchoring.effective_labels
-    information = fitted_on * float(series.information.sum()) / labels
+    information = labels_of_fit(fitted) * float(series.information.sum()) / labels
     variance = 1 / information if information > 0 else np.inf
     return float(np.sqrt(max(variance, LEAST_ERROR**2) + series.user_error**2))
 
@@ -117,7 +123,7 @@ def map_error(fitted: CalibrationMap, series: Series, labels: int) -> float:
 # Segments with the most labels are watched.
 _MOST_SEGMENTS = 1_000
 
-POSITIVE, PREDICTED, TOTAL, VARIANCE = range(4)
+POSITIVE, PREDICTED, TOTAL, INFORMATION, VARIANCE = range(5)
 
 
 class SegmentDays(NamedTuple):
@@ -127,19 +133,25 @@ class SegmentDays(NamedTuple):
     places: Indices
     """Places of these days among all that have labels."""
     masses: Floats
-    """Positive, predicted and total mass, and variance, by day: 4 x days."""
+    """Positive, predicted and total mass, information and variance, by day: 5 x days.
+
+    Of weights that are 1 on average over all labels of the map.
+    """
     error: float
     """Standard error of the segment's log odds, beside that of the whole map."""
     log_threshold: float
 
     def find(self, level: Series, map_error: float) -> list[Found]:
         """Find changes of the segment's level, given all labels of the days."""
-        positive, predicted, _, variance = self.masses
+        positive, predicted, _, information, variance = self.masses
+        dependence = level.dependence[self.places]
         series = Series(
             sums=positive - predicted,
-            information=variance,
+            information=information,
             # Labels of a segment depend on each other as those of all do.
-            noise=variance * (level.noise / level.information)[self.places],
+            noise=variance * dependence,
+            dependence=dependence,
+            cross=np.zeros_like(information),
             ages=level.ages[self.places],
             skewness=level.skewness[:, self.places],
             user_error=level.user_error,
@@ -158,29 +170,37 @@ def segment_days(fitted: CalibrationMap, days: Sequence[Day]) -> list[SegmentDay
     for place, day in enumerate(days):
         for number, sums in enumerate(day.by_segment):
             for key, masses in zip(sums.keys, _masses(fitted, sums).T.tolist(), strict=True):
-                if masses[VARIANCE] > 0:
+                if masses[INFORMATION] > 0:
                     rows[number, key].append([*masses, place])
     most = sorted(rows, key=lambda each: -sum(row[TOTAL] for row in rows[each]))[:_MOST_SEGMENTS]
     # Any of the segments has a false alarm with the probability that the whole map has.
     log_threshold = LOG_THRESHOLD + float(np.log(max(len(most), 1)))
     errors = [dict(zip(term.keys, term.errors, strict=True)) for term in terms]
+    summaries = [day.labelled for day in days if day.labelled is not None]
+    weight = sum(float(each.total.sum()) for each in summaries) / sum(day.labels for day in days)
+    powers = np.array([1, 1, 1, 1, 2])[:, None]
     found = []
     for number, key in most:
         *masses, places = np.array(rows[number, key]).T
         error = errors[number].get(key, max(terms[number].spreads))
-        segment = SegmentDays(key, places.astype(np.intp), np.array(masses), error, log_threshold)
+        segment = SegmentDays(
+            key, places.astype(np.intp), np.array(masses) / weight**powers, error, log_threshold
+        )
         found.append(segment)
     return found
 
 
 def _masses(fitted: CalibrationMap, sums: SegmentSums) -> Floats:
-    """`SegmentDays.masses` of one day, of each level: 4 x levels."""
+    """`SegmentDays.masses` of one day, of each level, with weights as they are: 5 x levels."""
     rows = LevelRows.of(sums)
     columns = rows.columns if level_alone(fitted) is not None else None
     p = probabilities_of(fitted, rows.scores, columns)
     positive, total = rows.evidence.positive, rows.evidence.total
     terms = (positive, total * p, total, total * p * (1 - p))
-    return np.array([np.bincount(rows.levels, term, len(sums.keys)) for term in terms])
+    masses = [np.bincount(rows.levels, term, len(sums.keys)) for term in terms]
+    # Weights are taken to be alike at all scores of a level.
+    squared = sums.by_segment[1] / np.maximum(masses[TOTAL], np.finfo(float).tiny)
+    return np.array([*masses, masses[INFORMATION] * squared])
 
 
 def _most_evidence(series: Series, error: float) -> float:
@@ -188,16 +208,16 @@ def _most_evidence(series: Series, error: float) -> float:
 
     It costs little, so that segments without a change do.
     """
-    sums = np.cumsum(series.sums)
-    variance = np.cumsum(series.noise)
-    start = sums**2 / (variance + (error * variance) ** 2)
-    # Of days up to each (rows), and of those from the next to each (columns).
-    before = variance[:-1, None]
-    later = np.triu(variance[1:] - before)
+    sums, information, noise = np.cumsum([series.sums, series.information, series.noise], axis=1)
+    start = sums**2 / (noise + (error * information) ** 2)
+    # Offsets and their variances: of days up to each (rows), of those from the next (columns).
+    before = (sums[:-1] / information[:-1])[:, None]
+    of_before = (noise[:-1] / information[:-1] ** 2)[:, None]
+    later = np.triu(information[1:] - information[:-1, None])
     is_later = later > 0
     later[~is_later] = 1.0
-    gaps = sums[:-1, None] / before - (sums[1:] - sums[:-1, None]) / later
-    change = is_later * gaps**2 / (1 / before + 1 / later)
+    gaps = before - (sums[1:] - sums[:-1, None]) / later
+    change = is_later * gaps**2 / (of_before + (noise[1:] - noise[:-1, None]) / later**2)
     return float(max(start.max(), change.max(initial=0.0))) / 2
 
 
@@ -219,14 +239,14 @@ class Corrections(NamedTuple):
     """Factor, with the level free: below 1 the probabilities are too extreme."""
 
 
-def corrections(sums: DaySums) -> Corrections:
+def corrections(fitted: CalibrationMap, sums: DaySums) -> Corrections:
     """Estimate both from the labels of some days; neither without labels."""
     if not sums.masses[1].any():
         return Corrections()
     probabilities, evidence = pooled_bins(sums.masses)
-    log_odds = bounded_log_odds(probabilities)
+    log_odds = bounded_log_odds(fitted, probabilities)
     shift = _fit_level(log_odds, evidence)
-    slope, intercept = recalibration(probabilities, evidence)
+    slope, intercept = recalibration(expit(log_odds), evidence)
     level_error, _ = _errors(sums, evidence.total, log_odds, shift + log_odds)
     _, slope_error = _errors(sums, evidence.total, log_odds, intercept + slope * log_odds)
     return Corrections(_interval(shift, level_error), _interval(slope, slope_error))

@@ -26,7 +26,7 @@ from calibrank.monitor.changes import (
     segment_days,
 )
 from calibrank.monitor.day import Day, proportional
-from calibrank.monitor.e_process import DaySums, Series, series_of
+from calibrank.monitor.series import DaySums, Series, series_of
 from calibrank.monitor.store import Store, age_of, require_days, window_of
 
 WINDOW = 28
@@ -180,7 +180,7 @@ def check(fitted: CalibrationMap, days: Store | Sequence[Day], *, window: int = 
     window = whole("window", window, 1, LONGEST_WINDOW)
     digest = fitted.digest
     kept = days.days(digest) if isinstance(days, Store) else require_days(days)
-    found = sorted([day for day in kept if day.map_digest == digest], key=lambda day: day.date)
+    found = _by_date([day for day in kept if day.map_digest == digest])
     if not found:
         raise DataError(
             "days",
@@ -192,12 +192,20 @@ def check(fitted: CalibrationMap, days: Store | Sequence[Day], *, window: int = 
     evidence, changes = _find(fitted, found, sums)
     return Status(
         map_digest=digest,
-        days=tuple(_series(found, sums, evidence, window)),
+        days=tuple(_series(fitted, found, sums, evidence, window)),
         window=window,
         threshold=LOG_THRESHOLD,
         changes=tuple(changes),
         moved=_scores_moved(fitted, window_of(found, window)),
     )
+
+
+def _by_date(days: Sequence[Day]) -> list[Day]:
+    """One day per date, in order: parts of a day are merged."""
+    merged: dict[str, Day] = {}
+    for day in days:
+        merged[day.date] = merged[day.date] + day if day.date in merged else day
+    return [merged[date] for date in sorted(merged)]
 
 
 def _scores_moved(fitted: CalibrationMap, recent: Day) -> str | None:
@@ -216,12 +224,16 @@ def _scores_moved(fitted: CalibrationMap, recent: Day) -> str | None:
 
 
 def _series(
-    days: Sequence[Day], sums: Sequence[DaySums], evidence: Floats, window: int
+    fitted: CalibrationMap,
+    days: Sequence[Day],
+    sums: Sequence[DaySums],
+    evidence: Floats,
+    window: int,
 ) -> Iterator[DayStatus]:
     ages = np.array([age_of(days[0].date, day.date) for day in days])
     for place, day in enumerate(days):
         first = int(np.argmax(ages > ages[place] - window))
-        estimates = corrections(DaySums.total(sums[first : place + 1]))
+        estimates = corrections(fitted, DaySums.total(sums[first : place + 1]))
         rates = _rates(sums[place].masses) if day.labels else None
         yield DayStatus(
             day.date,
@@ -265,7 +277,9 @@ def _find(
         total = DaySums.total(reduced[found.begin : end])
         rates = (_rates(total.masses), _highest(total.masses))
         changes.append(
-            Change(*dates, KINDS[found.process], found.from_start, *rates, *corrections(total))
+            Change(
+                *dates, KINDS[found.process], found.from_start, *rates, *corrections(fitted, total)
+            )
         )
     for segment in segment_days(fitted, labelled):
         changes += _segment_changes(labelled, segment, processes[0], errors[0])
@@ -294,8 +308,8 @@ def _segment_changes(
 ) -> Iterator[Change]:
     dates = [days[place].date for place in segment.places]
     for found, about, end in _dated(segment.find(level, error), dates):
-        sums = segment.masses[:, found.begin : end].sum(axis=1)
-        positive, predicted, mass, _ = sums.tolist()
+        sums = segment.masses[:3, found.begin : end].sum(axis=1)
+        positive, predicted, mass = sums.tolist()
         rates = Rates(predicted / mass, positive / mass)
         kind = KINDS[found.process]
         yield Change(*about, kind, found.from_start, rates, segment=segment.key)

@@ -47,10 +47,10 @@ MOST_SEGMENTS = 20_000
 # A few hundred kilobytes, or 2 kB for each of 20,000 segments, and their names.
 _LARGEST_FILE = 2**26
 
-# Log odds of probabilities of 0 and 1, which step maps can have.
+# Beyond this, probabilities are 0 or 1 up to rounding.
 _LARGEST_LOG_ODDS = 15.0
 
-_VERSION = 3
+_VERSION = 4
 
 LEVEL, SLOPE, PREDICTED, TOTAL = range(4)
 """Columns of `Day.sums`."""
@@ -63,9 +63,28 @@ def probabilities_of(fitted: CalibrationMap, scores: Floats, columns: Any = None
     return np.asarray(_as_sampled(fitted).predict(scores, columns))
 
 
-def bounded_log_odds(probabilities: Floats) -> Floats:
-    """Log odds, of which those of 0 and 1 are finite."""
-    return np.clip(logit(probabilities), -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)
+def labels_of_fit(fitted: CalibrationMap) -> float:
+    """The number of labels that a map was fitted or anchored on."""
+    anchoring = fitted.record.anchoring
+    return fitted.record.rows if anchoring is None else anchoring.effective_labels
+
+
+def bounded_log_odds(fitted: CalibrationMap, probabilities: Floats) -> Floats:
+    """Log odds of a map, of which those of 0 and 1 are finite.
+
+    A step has a probability of 0 if its labels have no positives. With n labels, these are the log
+    odds of half a positive: -log(2 n + 1). Others would say that the map is too extreme.
+    """
+    bounded = np.clip(logit(probabilities), -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)
+    quantiles = fitted.record.score_quantiles
+    for bound, sign in ((0.0, -1), (1.0, 1)):
+        is_bound = probabilities == bound
+        if is_bound.any() and quantiles is not None:
+            curve = _as_sampled(fitted).without_terms()
+            share = np.mean(np.asarray(curve.predict(np.array(quantiles))) == bound)
+            labels = max(float(share) * labels_of_fit(fitted), 1.0)
+            bounded[is_bound] = sign * min(np.log(2 * labels + 1), _LARGEST_LOG_ODDS)
+    return bounded
 
 
 def _as_sampled(fitted: CalibrationMap) -> CalibrationMap:
@@ -141,7 +160,7 @@ class Day:
             clusters = _clusters(users, len(scores))
         exact = scores.astype(np.float64)
         probabilities = np.asarray(_as_sampled(fitted).predict(exact, columns))
-        log_odds = bounded_log_odds(probabilities)
+        log_odds = bounded_log_odds(fitted, probabilities)
         evidence = naive(np.zeros(len(exact)) if labels is None else labels, weights=weights)
         summary = Summary.of(log_odds if fitted.terms else scores, evidence).coarsened(BINS)
         predicted = evidence.total * probabilities

@@ -1,14 +1,17 @@
 """Evidence for a change that may be looked at every day.
 
 Let S_t be the sum of residuals of day t (for the slope: of residuals times log odds, with the level
-removed) and V_t its variance under the map. Without a change
+removed) and V_t its derivative by the offset: without weights, its variance under the map. Without
+a change
 
     S_t = V_t (offset + effect_t) + noise_t,
 
 with an offset that is constant, because a map has an error, effects of days and of weekdays, and
-noise of variance V_t or more. The offset has a normal prior: as wide as the map's standard error,
-or wide, in case the map never was as good as that. Effects are normal with an unknown standard
-deviation, which is averaged over a few values. So the days themselves show how much they vary.
+noise, whose variance is that of independent labels or more. The offset has a normal prior: as wide
+as the map's standard error, or wide, in case the map never was as good as that. Effects are normal
+with an unknown standard deviation, which is averaged over a few values. So the days themselves show
+how much they vary. Where scores move, an error of the slope is an effect on the level, and the
+reverse; it is normal too.
 
 A change on day k adds d to the offset from then on. E is the ratio of two averages: of the
 likelihoods of all changes (sizes d, and days k with the weight 1/364 each: a Shiryaev-Roberts
@@ -35,19 +38,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg.lapack import dtrtri
 
-from calibrank._internal.validation import Floats, add_up
-from calibrank.maps import CalibrationMap
-from calibrank.metrics import Miscalibration
-from calibrank.monitor.day import LEVEL, SLOPE, Day, bounded_log_odds, probabilities_of
-
-# Only its bins and terms are used.
-_BINNED = Miscalibration()
-
-SHIFTS = (-0.75, 0.75)
-"""Changes of the level of which the exact likelihood ratio of labels is computed.
-
-Where positives are rare, half as many or twice as many are a change of the log odds by 0.7 to 0.8.
-"""
+from calibrank._internal.validation import Floats
+from calibrank.monitor.series import SHIFTS, Series
 
 YEAR = 364
 """Days over which the probability of a false alarm is stated, and the longest memory."""
@@ -79,142 +71,6 @@ _LENGTH_WEIGHTS = np.diff(_LENGTHS, prepend=0) / YEAR
 
 # Beyond this every number means the same, and sums of its exponential are still finite.
 _LARGEST_LOG = 600.0
-
-
-class Size(NamedTuple):
-    """A size of changes, up and down."""
-
-    change: float
-    weight: float
-    information: float = 0.0
-    """Of a day, with which the weight is full. A small change takes more time with fewer labels,
-    and cannot be told from effects of days by then."""
-
-    def log_weight(self, information: Floats) -> Floats:
-        """The log of the weight of either sign, by the information of a day."""
-        share = np.minimum(information / self.information, 1) if self.information else 1.0
-        return np.asarray(np.log(self.weight / 2) + 2 * np.log(share))
-
-
-class Sizes(NamedTuple):
-    """The sizes of changes that are looked for."""
-
-    of: tuple[Size, ...]
-    effects: float
-    """Effects of days, as a multiple of those of the level."""
-    share: float
-    """A factor of the evidence: the share of the false alarms."""
-
-
-# A change of the log odds by 0.75 halves or doubles a rare rate; 0.25 is a slope of 0.75 or 1.25.
-_LEVELS = (Size(0.25, 0.23, 14.0), Size(0.5, 0.32), Size(0.75, 0.35), Size(1.5, 0.1))
-LEVEL_SIZES = Sizes(_LEVELS, 1.0, share=1.4)
-SLOPE_SIZES = Sizes((Size(0.25, 1.0, 8.0),), 0.25, share=0.8)
-
-
-class DaySums(NamedTuple):
-    """Sums over the rows of one day or of several."""
-
-    masses: Floats
-    """Positive, total and predicted mass of labelled rows per bin of log odds, 3 x bins."""
-    clusters: Floats
-    """`Day.sums`: clusters x 4."""
-    variances: Floats
-    """Model variances of residuals times 1, log odds and squared log odds."""
-    cumulants: Floats
-    """For each of `SHIFTS` log(1 - p + p exp(shift)) - shift p, then p (1 - p), by label."""
-    labels: Floats
-
-    @classmethod
-    def of(cls, fitted: CalibrationMap, day: Day) -> DaySums:
-        """Reduce a day."""
-        labelled, labels = day.labelled, np.array(float(day.labels))
-        if labelled is None:
-            empty = np.zeros((3, _BINNED.n_bins))
-            return cls(empty, day.sums, np.zeros(3), np.zeros(3), labels)
-        p = probabilities_of(fitted, labelled.scores)
-        bins = _BINNED.bin_indices(p, labelled.evidence)
-        terms = _BINNED.terms(p, labelled.evidence)
-        masses = np.array([add_up(bins, term, _BINNED.n_bins) for term in terms])
-        variances = moments(labelled.masses.total_squared * p * (1 - p), bounded_log_odds(p))
-        cumulants = [np.log1p(p * np.expm1(shift)) - shift * p for shift in SHIFTS]
-        by_label = np.array([*cumulants, p * (1 - p)]) @ labelled.total
-        return cls(masses, day.sums, variances, by_label, labels)
-
-    @classmethod
-    def total(cls, days: Sequence[DaySums]) -> DaySums:
-        """The sums of several days."""
-        return cls(*[np.sum(column, axis=0) for column in zip(*days, strict=True)])
-
-
-def moments(weights: Floats, values: Floats) -> Floats:
-    """Weighted sums of the values to the powers of 0, 1 and 2."""
-    return np.array([weights @ values**power for power in range(3)])
-
-
-class Series(NamedTuple):
-    """Sums over labels of each day that has any, for the level or for the slope."""
-
-    sums: Floats
-    information: Floats
-    """Their variances if the map is right and labels are independent."""
-    noise: Floats
-    """Their variances as they are between clusters of users, at least these."""
-    ages: Floats
-    """Days since the first one."""
-    skewness: Floats
-    """2 x days: by how much a single change down or up differs from one of normal sums."""
-    user_error: float
-    """Standard deviation of the offset that comes from users who return."""
-    sizes: Sizes
-
-    def part(self, first: int, last: int) -> Series:
-        """The days from `first` to before `last`."""
-        days = slice(first, last)
-        return self._replace(
-            sums=self.sums[days],
-            information=self.information[days],
-            noise=self.noise[days],
-            ages=self.ages[days],
-            skewness=self.skewness[:, days],
-        )
-
-
-def series_of(days: Sequence[DaySums], ages: Floats) -> tuple[Series, Series]:
-    """Of level and slope, from days that all have labels.
-
-    The level's sums are residuals. The slope's are residuals times log odds, less what a change of
-    level adds to them (an efficient score).
-    """
-    sums = DaySums(*map(np.array, zip(*days, strict=True)))
-    # Offsets are those of log odds if weights are 1 on average.
-    weight = float(sums.masses[:, 1].sum() / sums.labels.sum())
-    down, up, expected = np.cumsum(sums.cumulants, axis=0).T
-    skewness = np.array([down, up]) / (np.square(SHIFTS)[:, None] / 2 * expected)
-    level = sums.clusters[:, :, LEVEL] / weight
-    v0, v1, v2 = sums.variances.T / weight**2
-    centre = np.cumsum(v1) / np.cumsum(v0)
-    slope = sums.clusters[:, :, SLOPE] / weight - centre[:, None] * level
-    # Days of a single probability say nothing about the slope.
-    information = np.maximum(v2 - 2 * centre * v1 + centre**2 * v0, 1e-9 * v0)
-    return (
-        _series(level, v0, ages, skewness, LEVEL_SIZES),
-        _series(slope, information, ages, np.ones((2, len(days))), SLOPE_SIZES),
-    )
-
-
-def _series(
-    clusters: Floats, information: Floats, ages: Floats, skewness: Floats, sizes: Sizes
-) -> Series:
-    """Dependence within users shows in the variance between clusters, on a day and over days."""
-    between = clusters.shape[1] * np.var(clusters, axis=1)
-    noise = information * np.maximum(np.cumsum(between) / np.cumsum(information), 1)
-    over_days = clusters.shape[1] * np.var(clusters.sum(axis=0))
-    excess = max(float(over_days - noise.sum()), 0.0)
-    user_error = np.sqrt(excess) / float(information.sum())
-    return Series(
-        clusters.sum(axis=1), information, noise, ages, skewness, float(user_error), sizes
-    )
 
 
 class _Component(NamedTuple):
@@ -251,10 +107,17 @@ class Unchanged:
     These are the sums of the series, or others of such days.
     """
 
-    def __init__(self, series: Series, error: float | None, known: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        series: Series,
+        error: float | None,
+        known: Sequence[int] = (),
+        other_error: float = 0.0,
+    ) -> None:
         """Allow for an offset, and for any change on the `known` days.
 
-        `error` is the standard error of the map; None if nothing is known about the offset.
+        `error` is the standard error of the map; None if nothing is known about the offset. The
+        other one is that of the slope for the level, and the reverse: see `Series.cross`.
         """
         self._series = series
         self._starts = np.arange(len(series.ages))[:, None] - _LENGTHS + 1
@@ -266,7 +129,8 @@ class Unchanged:
         for row, day in enumerate(known):
             changed[row, day:] = WIDE * series.information[day:]
         counted = _counted_noise(series)
-        always = changed.T @ changed + np.diag(counted)
+        moved = other_error * series.cross
+        always = changed.T @ changed + np.outer(moved, moved) + np.diag(counted)
         self._components = []
         for of_days, of_weekdays, of_map in product(_DAY_EFFECTS, _WEEKDAY_EFFECTS, offsets):
             spreads = (of_days[0], of_weekdays[0], of_map[0])

@@ -68,7 +68,7 @@ class Fingerprint(NamedTuple):
         agrees = np.abs(self.sums - other.sums) <= _TOLERANCE * self.scales
         if not (is_like and agrees[:-_OF_LABELS].all()):
             return Comparison(is_version=False, is_copy=False)
-        is_version = self.is_distinctive and self.date == other.date
+        is_version = self.date == other.date
         is_copy = self.labels == other.labels and bool(agrees[-_OF_LABELS:].all())
         return Comparison(is_version, is_copy)
 
@@ -77,7 +77,10 @@ class Comparison(NamedTuple):
     """How two days relate."""
 
     is_version: bool
-    """Whether both are of the same rows on the same date, with the same or other labels."""
+    """Whether both are of the same rows on the same date, with the same or other labels.
+
+    Unless rows are distinctive, they may be others by chance.
+    """
     is_copy: bool
     """Whether both have the same rows and labels, on any date."""
 
@@ -181,7 +184,7 @@ class _Merge:
             same = found.compare(other)
             # Under two dates, tables without labels may be of the same items.
             is_copy = same.is_copy and found.is_distinctive and found.labels > 0
-            if is_copy or same.is_version:
+            if is_copy or (same.is_version and found.is_distinctive):
                 if found.labels > other.labels:
                     self.replaced.add(name)
                 elif found.labels == other.labels:
@@ -194,7 +197,9 @@ class _Merge:
         """Whether the new day replaces a file; one whose rows would count twice is refused."""
         same = new.compare(found)
         is_repeated = same.is_copy and (new.is_distinctive or new.date == found.date)
-        if is_repeated or (same.is_version and new.labels <= found.labels):
+        # Rows of a few scores may be others by chance, so that they replace none unasked.
+        replaces = same.is_version and new.labels > found.labels and new.is_distinctive
+        if is_repeated or (same.is_version and not replaces):
             raise DataError(
                 "a day to add",
                 "be new to the store",
@@ -202,7 +207,7 @@ class _Merge:
                 "would count twice",
                 f"Leave it out. If the stored date or labels are wrong, delete {file} first.",
             )
-        return same.is_version
+        return replaces
 
     def _add_up(self, day: Day) -> None:
         key = (day.date, day.map_digest)
