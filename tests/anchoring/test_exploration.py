@@ -111,6 +111,39 @@ def test_anchor_takes_the_logged_probabilities(
         cr.anchor(biased, *given, propensity)
 
 
+def test_impressions_count_as_labels_with_their_propensities(
+    biased: cr.CalibrationMap, scores: np.ndarray
+) -> None:
+    """The masses of a few rows sum to the number of all pairs, which nobody labelled."""
+    rows, propensity = choose_pairs(biased, scores, 200, smallest=0.1, seed=1)
+    shown, labels = scores[rows], (scores[rows] > 1).astype(float)
+    wanted = cr.anchor(biased, shown, labels, propensity=propensity)
+    anchored = cr.anchor(biased, shown, cr.impressions(labels, propensity))
+    assert np.allclose(anchored.curve.values, wanted.curve.values)
+    found = anchored.record.anchoring
+    assert found is not None
+    assert found.effective_labels <= len(rows)
+
+
+def test_positives_of_a_log_count_for_less_than_labels(
+    biased: cr.CalibrationMap, scores: np.ndarray
+) -> None:
+    """Most positives are unseen, and the others vary more: the interval of the rate is wider."""
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(30):
+        shown = rng.choice(scores, 300)
+        truth = expit(shown)
+        propensity = rng.uniform(0.05, 0.5, 300)
+        evidence = cr.ips((rng.random(300) < truth * propensity).astype(float), propensity)
+        found = cr.anchor(biased, shown, evidence, population=scores).record.anchoring
+        assert found is not None
+        assert found.rate_range is not None
+        low, high = found.rate_range
+        held += low < expit(scores).mean() < high
+    assert held >= 26
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

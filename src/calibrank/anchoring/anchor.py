@@ -45,6 +45,8 @@ from calibrank.terms import TermSpec
 PRIOR_CORRELATION = 0.2
 PRIOR_GROUPS = 5.0
 _SMALLEST_VARIANCE = 1e-6
+# Evidence in which each positive counts as several rows.
+_INVERSE_POSITIVES = ("ips", "doubly_robust")
 # Standard errors within which 95% of estimates are.
 _BY_CHANCE = 1.96
 # Log odds gained over the population at least, so that different scores stay different.
@@ -75,7 +77,7 @@ def anchor(
     The map may be any: of a biased log, of a judge's labels, at a known rate, with terms, or
     anchored already. It matters most while labels are few: with thousands of them the result is as
     flexible as an isotonic fit, and smoother. `labels` are 0 and 1, or any evidence: counts, soft
-    labels, weights.
+    labels, inverse propensities. A row of naive evidence with weight k counts as k labels.
 
     `columns` has the columns of the map's terms. How the map's levels and functions differ is as
     uncertain as its base rate: the labels decide how much of them is kept, and change them as far
@@ -106,7 +108,7 @@ def anchor(
         raise refusal("positive_ips", "anchor, another base rate")
     shown = score_column(scores)[0].astype(np.float64)
     given = as_evidence(labels, len(shown))
-    weights = label_weights(propensity, len(shown))
+    weights = label_weights(propensity, len(shown)) / _excess_variance(given)
     offset, has_terms = start_log_odds(fitted, shown, columns)
     pairs = population_of(fitted, shown, population)
     shares = weights * given.total
@@ -234,6 +236,23 @@ def label_weights(propensity: Numbers | None, rows: int) -> Floats:
     inverse = 1 / chances
     # Kish: (sum of w)^2 / sum of w^2 labels of equal weight have the same variance.
     return inverse * inverse.sum() / (inverse**2).sum()
+
+
+def _excess_variance(evidence: Evidence) -> float:
+    """How many times the variance of as many 0/1 labels the sums of the evidence have.
+
+    A row of weight k is k rows, but one that stands for 1 / propensity of them is a single one.
+    """
+    positive, total = evidence.positive, evidence.total
+    if evidence.kind == "impressions":
+        # Kish, as in `label_weights`.
+        return float((total**2).sum() / total.sum())
+    if evidence.kind not in _INVERSE_POSITIVES:
+        return 1.0
+    rate = float(np.clip(positive.sum() / total.sum(), 0, 1))
+    expected = rate * (1 - rate) * float(total.sum())
+    found = float(((positive - rate * total) ** 2).sum())
+    return max(found / max(expected, _SMALLEST_VARIANCE), 1.0)
 
 
 def group_weights(
