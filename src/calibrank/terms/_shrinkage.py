@@ -22,6 +22,7 @@ from calibrank._internal.logit import expit, softplus
 from calibrank._internal.threads import in_threads, row_slices
 from calibrank._internal.validation import Floats, Indices, add_up
 from calibrank.errors import FitError
+from calibrank.terms._feasible import feasible
 
 INTERCEPT_SDS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.5)
 """Standard deviations of the intercept between segments that are tried."""
@@ -275,13 +276,18 @@ def common_slope(problem: SegmentProblem, center: float, *, with_slopes: bool) -
     differ: its offset is a mean over segments. The mean is searched under the most likely prior of
     a few segments, first among these and then, with the prior that is most likely there, among
     more of them.
+
+    Weighted positives may be above the total. The prior is that of rates of at most 1, as the loss
+    has a lower bound then; the mean is that of all mass where it is, as moving it makes it flatter.
     """
     many = _sample(problem, len(problem.x), _CELLS_OF_SLOPE)
     many = replace(many, x=many.x - center)
     few = _sample(many, len(many), _SEGMENTS_OF_SLOPE)
+    rates = replace(few, positive=feasible(few.positive, few.total, few.starts))
     slope = 0.0
     for part in (few, many):
-        slope = _mean_slope(part, slope, _most_likely(few.steeper(slope), with_slopes=with_slopes))
+        prior = _most_likely(rates.steeper(slope), with_slopes=with_slopes)
+        slope = _mean_slope(part, slope, prior)
     return slope
 
 

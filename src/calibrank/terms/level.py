@@ -80,7 +80,7 @@ def fit_levels(
     # Slopes turn around the mean log odds, where they change the level of a segment least.
     center = float(leaves.total @ leaves.log_odds / leaves.total.sum())
     if start is None:
-        _, cells = _cells_of_depth(fitted, sums, leaves, 1)
+        _, cells = _cells_of_depth(fitted, sums, rows, 1)
         problem = cells.problem(cells.log_odds)
         slope = common_slope(problem, center, with_slopes=spec.slopes is not False)
         # Around the center, where levels are known best.
@@ -94,6 +94,7 @@ def fit_levels(
     for depth in range(1, len(columns) + 1):
         keys, cells = _cells_of_depth(fitted, sums, leaves, depth)
         if keys:
+            cells = cells.feasible
             parents = found.expected(keys, start)
             # Levels with a parent are expected to be like it.
             changes = _changes(cells, parents, center, spec, with_mean=depth == 1)
@@ -247,7 +248,7 @@ def _cells_of_depth(
     if not numbers:
         return [], leaves
     merged = sums.merged(np.array(rows), np.array(places))
-    return list(numbers), SegmentCells.of(fitted, merged).feasible
+    return list(numbers), SegmentCells.of(fitted, merged)
 
 
 def _changes(
