@@ -11,7 +11,8 @@ from calibrank._internal.segment_keys import encode, encode_columns
 from calibrank.evidence import naive
 from calibrank.maps.format import parse
 from calibrank.summary.by_segment import SegmentSums, bin_edges
-from calibrank.terms._shrinkage import Prior, SegmentProblem, posterior_modes, shrunk_changes
+from calibrank.terms._modes import Prior, SegmentProblem, posterior_modes
+from calibrank.terms._shrinkage import shrunk_changes
 
 BY_COUNTRY = cr.Gaussian() + cr.Level("country")
 

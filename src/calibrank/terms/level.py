@@ -21,13 +21,8 @@ from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.summary import Summary
 from calibrank.summary.by_segment import SegmentSums, bin_edges
 from calibrank.terms._feasible import feasible
-from calibrank.terms._shrinkage import (
-    Changes,
-    SegmentProblem,
-    common_slope,
-    shrunk_changes,
-    sums_of_runs,
-)
+from calibrank.terms._modes import SegmentProblem, sums_of_runs
+from calibrank.terms._shrinkage import Changes, common_slope, shrunk_changes
 from calibrank.terms.spec import Level
 
 # The slope of a segment is at least this fraction of the global one: higher scores stay better.
