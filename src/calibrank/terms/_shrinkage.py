@@ -22,6 +22,7 @@ from calibrank._internal.validation import Floats, Indices
 from calibrank.errors import FitError
 from calibrank.terms._feasible import feasible
 from calibrank.terms._modes import Prior, SegmentProblem, posterior_modes, sums_of_runs
+from calibrank.terms._nested import Family
 
 INTERCEPT_SDS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.5)
 """Standard deviations of the intercept between segments that are tried."""
@@ -72,6 +73,8 @@ class Changes(NamedTuple):
     slope_sd: float
     typical: float
     """Estimated mean of the intercepts: what is expected of another segment."""
+    parents: Floats | None = None
+    """How far the parents are from where they were, and what that adds to their variances."""
 
     def with_errors_of(self, parents: Floats) -> Changes:
         """With the errors of what the changes are relative to: variances and covariances.
@@ -96,11 +99,15 @@ class Changes(NamedTuple):
 
 
 def shrunk_changes(
-    problem: SegmentProblem, *, with_slopes: bool, with_mean: bool = False
+    problem: SegmentProblem,
+    *,
+    with_slopes: bool,
+    with_mean: bool = False,
+    family: Family | None = None,
 ) -> Changes:
     """Posterior mean changes, averaged over the grid of standard deviations.
 
-    Without a mean, intercepts shrink towards 0.
+    Without a mean, intercepts shrink towards 0, or towards parents, which move.
     """
     sample = _sample(problem, len(problem), _MOST_SEGMENTS)
     # So many segments does one of the sample stand for.
@@ -116,6 +123,8 @@ def shrunk_changes(
     for prior, mode, outlier in zip(grid, posterior_modes(sample, grid), outliers, strict=True):
         both = np.logaddexp(mode.log_marginal + _LOG_ALIKE, outlier + _LOG_OUTLIER)
         scores.append(step * (float(both.sum()) - prior.mean**2 / (2 * MEAN_SD**2)))
+    if family is not None:
+        scores += np.tile(family.log_marginals(problem, INTERCEPT_SDS), len(slope_sds))
     weights = np.exp(np.array(scores) - max(scores))
     weights = np.where(weights >= _SMALLEST_WEIGHT * weights.sum(), weights, 0.0)
     kept = np.flatnonzero(weights)
@@ -125,7 +134,14 @@ def shrunk_changes(
     chosen = [grid[place] for place in kept]
     if with_mean:
         chosen = [_of_modes(sample, prior, wide[0].log_marginal) for prior in chosen]
-    return _averaged(problem, chosen, weights[kept] / weights.sum())
+    shares = weights[kept] / weights.sum()
+    if family is None:
+        return _averaged(problem, chosen, shares)
+    sd = float(np.sqrt(shares @ np.array(chosen)[:, 0] ** 2))
+    shift, variances = family.moved(problem, sd)
+    changes = _averaged(family.shifted(problem, shift), chosen, shares)
+    intercepts = changes.intercepts + shift[family.parents]
+    return changes._replace(intercepts=intercepts, parents=np.array([shift, variances]))
 
 
 def common_slope(problem: SegmentProblem, center: float, *, with_slopes: bool) -> float:
