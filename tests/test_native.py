@@ -339,7 +339,7 @@ def valid_calls() -> dict[str, tuple[Any, ...]]:
         "look_up": (np.array([4, 5], I), 4, np.array([7, 8], I), np.zeros(2, I)),
         "insert_texts": (*texts, 0, np.zeros(8, np.uint64)),
         "find_texts": (*texts, *texts, np.zeros(8, np.uint64), np.zeros(2, I)),
-        "segment_modes": (*cells, np.array([1.0, 0.0, 0.5]), 1, np.zeros((6, 2))),
+        "segment_modes": (*cells, np.array([1.0, 0.0, 0.5]), 1, np.zeros((7, 2))),
         "segment_slopes": (*cells, 0.5, np.zeros(2), np.zeros(2)),
         "changed_loss": (*[column] * 3, starts, np.ones(2), np.ones(2), np.zeros(1)),
         "add_rows": (codes, column, np.ones((5, 3)), np.zeros((2, 3))),

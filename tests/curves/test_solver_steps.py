@@ -24,7 +24,7 @@ from calibrank.curves.solver import (
     _warm_start,
     solve,
 )
-from calibrank.terms import _shrinkage
+from calibrank.terms import _modes
 
 # 2 x + y = 4 and x + 3 y = 7 have the solution x = 1, y = 2.
 HESSIAN = np.array([[2.0, 1.0], [1.0, 3.0]])
@@ -180,7 +180,7 @@ def test_a_step_that_raises_the_loss_a_little_is_halved_too() -> None:
         return (at**2).sum(axis=0)
 
     at = np.array([[1.0], [0.0]])
-    following, value, moved = _shrinkage._line_search(parabola, at, parabola(at), 2.2 * at)
+    following, value, moved = _modes._line_search(parabola, at, parabola(at), 2.2 * at)
     assert (following[0, 0], value[0], moved) == pytest.approx((-0.1, 0.01, 1.1))
 
 

@@ -1,5 +1,6 @@
 """Sums by segment: one pass in any order of rows, merging, saving, and the fits they lead to."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from calibrank._internal.segment_keys import encode
 from calibrank.evidence import Evidence, naive
 from calibrank.summary import _cells
 from calibrank.summary.by_segment import SegmentSums, bin_edges
-from calibrank.terms._shrinkage import SegmentProblem, shrunk_changes
+from calibrank.terms._modes import SegmentProblem
+from calibrank.terms._shrinkage import common_slope, shrunk_changes
 from calibrank.terms.level import fit_levels
 
 ROWS = 60_000
@@ -66,18 +68,17 @@ def test_one_pass_leads_to_the_fit_on_all_rows(
     grouped = fit_levels(fitted, sums, cr.Level("g"))
 
     rows = np.argsort(segment, kind="stable")
-    # With the slope within segments.
-    curve = grouped.without_terms()
-    z = curve.log_odds(scores[rows])
+    z = fitted.log_odds(scores[rows])
     center = z.mean()
     starts = np.append(0, np.cumsum(np.bincount(segment)))
-    exact = shrunk_changes(
-        SegmentProblem(labels[rows], np.ones(ROWS), z, z - center, starts, np.ones(40)),
-        with_slopes=True,
-        with_mean=True,
-    )
+    problem = SegmentProblem(labels[rows], np.ones(ROWS), z, z - center, starts, np.ones(40))
+    # The slope of the curve becomes that within levels.
+    slope = common_slope(problem, 0.0, with_slopes=True)
+    problem = replace(problem, offset=z + slope * (z - center), x=(1 + slope) * (z - center))
+    exact = shrunk_changes(problem, with_slopes=True, with_mean=True)
     at = np.quantile(scores, [0.05, 0.5, 0.95])
-    z = curve.log_odds(at)
+    z = fitted.log_odds(at)
+    z += slope * (z - center)
     differences = []
     for number in range(40):
         change = exact.intercepts[number] + exact.slopes[number] * (z - center)

@@ -11,7 +11,8 @@ from calibrank._internal.segment_keys import encode, encode_columns
 from calibrank.evidence import naive
 from calibrank.maps.format import parse
 from calibrank.summary.by_segment import SegmentSums, bin_edges
-from calibrank.terms._shrinkage import Prior, SegmentProblem, posterior_modes, shrunk_changes
+from calibrank.terms._modes import Prior, SegmentProblem, posterior_modes
+from calibrank.terms._shrinkage import shrunk_changes
 
 BY_COUNTRY = cr.Gaussian() + cr.Level("country")
 
@@ -368,3 +369,16 @@ def test_a_city_with_a_few_rows_is_known_no_better_than_its_country() -> None:
     errors = dict(zip(term.keys, term.errors, strict=True))
     for number in range(10):
         assert errors[str(number), "0"] > 0.98 * errors[(str(number),)]
+
+
+def test_the_slope_is_that_within_levels_with_inverse_propensities() -> None:
+    """Of mass that moved to other scores of its level, as rates are at most 1, it was 1.2."""
+    found = []
+    for seed in range(4):
+        scores, labels, shop, _ = levels_that_differ(0.5, seed, levels=200, rows=50)
+        rng = np.random.default_rng(100 + seed)
+        propensity = expit(0.5 * rng.normal(size=len(scores)) - 1)
+        evidence = cr.ips(labels * (rng.random(len(scores)) < propensity), propensity)
+        fitted = (cr.Platt() + cr.Level("shop")).fit(scores, evidence, shop)
+        found.append(np.polyfit(scores, fitted.without_terms().log_odds(scores), 1)[0])
+    assert np.mean(found) == pytest.approx(1.5, abs=0.15)

@@ -4,24 +4,25 @@ The log odds of segment g are offset + a + c * x, with a ~ N(mean, tau^2) and c 
 mean is that of the segments, each counted once: the offset is that of the rows, most of which may
 be of one segment. A few segments may be unlike all others, such as that one: with a small
 probability, a has a wide prior. For each pair (tau, kappa) of a grid, Newton's method finds the
-mode of every segment and Laplace's approximation the marginal likelihood. The result is the average
-over the grid, weighted by the marginal likelihood: how much segments differ is estimated, and with
+mode of every segment, and its marginal likelihood (`_modes.py`). The result is the average over the
+grid, weighted by the marginal likelihood: how much segments differ is estimated, and with
 few segments it stays uncertain rather than being fixed at its most likely value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from calibrank._internal import native
-from calibrank._internal.logit import expit, softplus
-from calibrank._internal.threads import in_threads, row_slices
-from calibrank._internal.validation import Floats, Indices, add_up
+from calibrank._internal.logit import expit
+from calibrank._internal.validation import Floats, Indices
 from calibrank.errors import FitError
+from calibrank.terms._feasible import feasible
+from calibrank.terms._modes import Prior, SegmentProblem, posterior_modes, sums_of_runs
+from calibrank.terms._nested import Family
 
 INTERCEPT_SDS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.5)
 """Standard deviations of the intercept between segments that are tried."""
@@ -43,13 +44,8 @@ _LOG_ALIKE = float(np.log1p(-OUTLIER_PROBABILITY))
 _MOST_SEGMENTS = 2048
 # Points of the grid with less than this weight are left out.
 _SMALLEST_WEIGHT = 0.01
-# Fewer segments than this are not worth a thread.
-_SEGMENTS_PER_THREAD = 256
-# As in `native_shrinkage.h`.
-_MAX_STEPS = 50
 # Steps to the mean at each point of the grid, from that of its neighbour.
 _MEAN_STEPS = 3
-_TOLERANCE = 1e-8
 # The common slope is a change of 1. Its standard error of 0.004, if cells have one row each, is
 # small beside those of levels; how much levels differ matters less, and takes longer to find.
 _SLOPE_STEPS = 4
@@ -77,6 +73,8 @@ class Changes(NamedTuple):
     slope_sd: float
     typical: float
     """Estimated mean of the intercepts: what is expected of another segment."""
+    parents: Floats | None = None
+    """How far the parents are from where they were, and what that adds to their variances."""
 
     def with_errors_of(self, parents: Floats) -> Changes:
         """With the errors of what the changes are relative to: variances and covariances.
@@ -100,150 +98,16 @@ class Changes(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SegmentProblem:
-    """Masses of cells (a bin of a segment), with the log odds before the change (`offset`)."""
-
-    positive: Floats
-    total: Floats
-    offset: Floats
-    x: Floats
-    starts: Indices
-    """The first cell of each segment, and the number of cells."""
-    dispersion: Floats
-    """By segment: the variance of the evidence relative to that of labels without weights."""
-
-    def __len__(self) -> int:
-        return len(self.dispersion)
-
-    @property
-    def segment(self) -> Indices:
-        """The segment of each cell."""
-        return np.repeat(np.arange(len(self)), np.diff(self.starts))
-
-    def take(self, chosen: Indices) -> SegmentProblem:
-        """The problem of some of the segments."""
-        sizes = np.diff(self.starts)[chosen]
-        starts = np.append(0, np.cumsum(sizes))
-        # The cells of a segment follow each other, from its first one on.
-        cells = np.arange(starts[-1]) + np.repeat(self.starts[chosen] - starts[:-1], sizes)
-        return self._of(cells, starts, self.dispersion[chosen])
-
-    def steeper(self, slope: float) -> SegmentProblem:
-        """With a slope added to that of the offset."""
-        return replace(self, offset=self.offset + slope * self.x)
-
-    def part(self, segments: slice) -> SegmentProblem:
-        """The problem of consecutive segments, without a copy."""
-        starts = self.starts[segments.start : segments.stop + 1]
-        cells = slice(int(starts[0]), int(starts[-1]))
-        return self._of(cells, starts - starts[0], self.dispersion[segments])
-
-    def _of(self, cells: Indices | slice, starts: Indices, dispersion: Floats) -> SegmentProblem:
-        masses = (self.positive[cells], self.total[cells])
-        return SegmentProblem(*masses, self.offset[cells], self.x[cells], starts, dispersion)
-
-    @property
-    def columns(self) -> tuple[Floats | Indices, ...]:
-        """What the C loops read."""
-        return (self.positive, self.total, self.offset, self.x, self.starts, self.dispersion)
-
-    def in_parts(self, function: Callable[[SegmentProblem], Floats]) -> list[Floats]:
-        """What a function returns of the problems of consecutive segments, one per thread."""
-        count = len(self)
-        slices = row_slices(count) if count > _SEGMENTS_PER_THREAD else [slice(0, count)]
-        return in_threads(lambda segments: function(self.part(segments)), slices)
-
-    def slope_and_curvature(self, intercept: float) -> Floats:
-        """First and negative second derivative of each segment's log likelihood."""
-        if not native.READY:
-            shifted = np.full(len(self), intercept)
-            gradient, _, curvature, _, _ = self.derivatives(shifted, np.zeros(len(self)))
-            return np.array([-gradient, curvature])
-
-        def find(part: SegmentProblem) -> Floats:
-            result = np.empty((2, len(part)))
-            native.loops.segment_slopes(*part.columns, intercept, *result)
-            return result
-
-        return np.concatenate(self.in_parts(find), axis=1)
-
-    def sums(self, terms: Floats) -> Floats:
-        """Sums over the cells of each segment, divided by its dispersion."""
-        return sums_of_runs(terms, self.starts) / self.dispersion
-
-    def loss(self, intercepts: Floats, slopes: Floats) -> Floats:
-        """Log loss of each segment, divided by its dispersion (quasi-likelihood)."""
-        z = self._log_odds(intercepts, slopes)
-        return self.sums(self.total * softplus(z) - self.positive * z)
-
-    def derivatives(self, intercepts: Floats, slopes: Floats) -> tuple[Floats, ...]:
-        """Gradient (2 arrays) and Hessian (3 arrays) of each segment's loss."""
-        p = expit(self._log_odds(intercepts, slopes))
-        residuals = self.total * p - self.positive
-        weights = self.total * p * (1 - p)
-        terms = (residuals, residuals * self.x, weights, weights * self.x, weights * self.x**2)
-        return tuple([self.sums(term) for term in terms])
-
-    def _log_odds(self, intercepts: Floats, slopes: Floats) -> Floats:
-        segment = self.segment
-        return self.offset + intercepts[segment] + slopes[segment] * self.x
-
-
-def sums_of_runs(masses: Floats, starts: Indices) -> Floats:
-    """Sums from each start up to the next; the last is the end."""
-    sizes = np.diff(starts)
-    if sizes.all():
-        return np.add.reduceat(masses, starts[:-1])
-    return add_up(np.repeat(np.arange(len(sizes)), sizes), masses, len(sizes))
-
-
-class Prior(NamedTuple):
-    """One point of the grid, with the mean that is most likely there."""
-
-    tau: float
-    kappa: float
-    mean: float = 0.0
-    variance: float = 0.0
-    """Of the mean."""
-
-
-class Mode(NamedTuple):
-    """Posterior modes of each segment's intercept, relative to the prior's mean, and slope."""
-
-    intercepts: Floats
-    slopes: Floats
-    variances: Floats
-    """Posterior variance of the intercept."""
-    slope_variances: Floats
-    covariances: Floats
-    log_marginal: Floats
-    """Log marginal likelihood of each segment, relative to no change."""
-
-    def moments(self, prior: Prior) -> Floats:
-        """The posterior means of intercept and slope, of their squares, and of their product."""
-        intercepts = prior.mean + self.intercepts
-        # A shift of the prior's mean shifts the posterior's by the share of the prior in it.
-        precision = np.sqrt(prior.variance) / prior.tau**2 if prior.tau else 0.0
-        shift = precision * self.variances
-        slope_shift = precision * self.covariances
-        return np.array(
-            [
-                intercepts,
-                self.slopes,
-                intercepts**2 + self.variances + shift**2,
-                self.slopes**2 + self.slope_variances + slope_shift**2,
-                intercepts * self.slopes + self.covariances + shift * slope_shift,
-            ]
-        )
-
-
 def shrunk_changes(
-    problem: SegmentProblem, *, with_slopes: bool, with_mean: bool = False
+    problem: SegmentProblem,
+    *,
+    with_slopes: bool,
+    with_mean: bool = False,
+    family: Family | None = None,
 ) -> Changes:
     """Posterior mean changes, averaged over the grid of standard deviations.
 
-    Without a mean, intercepts shrink towards 0.
+    Without a mean, intercepts shrink towards 0, or towards parents, which move.
     """
     sample = _sample(problem, len(problem), _MOST_SEGMENTS)
     # So many segments does one of the sample stand for.
@@ -259,13 +123,25 @@ def shrunk_changes(
     for prior, mode, outlier in zip(grid, posterior_modes(sample, grid), outliers, strict=True):
         both = np.logaddexp(mode.log_marginal + _LOG_ALIKE, outlier + _LOG_OUTLIER)
         scores.append(step * (float(both.sum()) - prior.mean**2 / (2 * MEAN_SD**2)))
+    if family is not None:
+        scores += np.tile(family.log_marginals(problem, INTERCEPT_SDS), len(slope_sds))
     weights = np.exp(np.array(scores) - max(scores))
     weights = np.where(weights >= _SMALLEST_WEIGHT * weights.sum(), weights, 0.0)
     kept = np.flatnonzero(weights)
     if not len(kept):
         rule, remedy = "have a finite likelihood", "Drop outlying scores."
         raise FitError("levels", rule, "none that is finite", remedy)
-    return _averaged(problem, [grid[place] for place in kept], weights[kept] / weights.sum())
+    chosen = [grid[place] for place in kept]
+    if with_mean:
+        chosen = [_of_modes(sample, prior, wide[0].log_marginal) for prior in chosen]
+    shares = weights[kept] / weights.sum()
+    if family is None:
+        return _averaged(problem, chosen, shares)
+    sd = float(np.sqrt(shares @ np.array(chosen)[:, 0] ** 2))
+    shift, variances = family.moved(problem, sd)
+    changes = _averaged(family.shifted(problem, shift), chosen, shares)
+    intercepts = changes.intercepts + shift[family.parents]
+    return changes._replace(intercepts=intercepts, parents=np.array([shift, variances]))
 
 
 def common_slope(problem: SegmentProblem, center: float, *, with_slopes: bool) -> float:
@@ -275,13 +151,18 @@ def common_slope(problem: SegmentProblem, center: float, *, with_slopes: bool) -
     differ: its offset is a mean over segments. The mean is searched under the most likely prior of
     a few segments, first among these and then, with the prior that is most likely there, among
     more of them.
+
+    Weighted positives may be above the total. The prior is that of rates of at most 1, as the loss
+    has a lower bound then; the mean is that of all mass where it is, as moving it makes it flatter.
     """
     many = _sample(problem, len(problem.x), _CELLS_OF_SLOPE)
     many = replace(many, x=many.x - center)
     few = _sample(many, len(many), _SEGMENTS_OF_SLOPE)
+    rates = replace(few, positive=feasible(few.positive, few.total, few.starts))
     slope = 0.0
     for part in (few, many):
-        slope = _mean_slope(part, slope, _most_likely(few.steeper(slope), with_slopes=with_slopes))
+        prior = _most_likely(rates.steeper(slope), with_slopes=with_slopes)
+        slope = _mean_slope(part, slope, prior)
     return slope
 
 
@@ -316,7 +197,7 @@ def _most_likely(problem: SegmentProblem, *, with_slopes: bool) -> Prior:
     for prior, mode in zip(grid, posterior_modes(problem, grid), strict=True):
         both = np.logaddexp(mode.log_marginal + _LOG_ALIKE, outliers + _LOG_OUTLIER)
         totals.append(float(both.sum()) - prior.mean**2 / (2 * MEAN_SD**2))
-    return grid[int(np.argmax(totals))]
+    return _of_modes(problem, grid[int(np.argmax(totals))], outliers)
 
 
 def _sample(problem: SegmentProblem, size: int, most: int) -> SegmentProblem:
@@ -335,24 +216,42 @@ def _sample(problem: SegmentProblem, size: int, most: int) -> SegmentProblem:
 def _with_means(sample: SegmentProblem, outliers: Floats) -> list[Prior]:
     """Priors of the intercept with the most likely mean of each.
 
-    The derivative of a segment's log marginal likelihood by the mean is its deviation over tau^2,
-    and the second derivative is what the data leave of the prior's precision. The mean hardly
-    depends on slopes; that of another standard deviation is a good start.
+    The mean hardly depends on slopes; that of another standard deviation is a good start.
     """
     prior = Prior(INTERCEPT_SDS[-1], 0.0)
     priors = []
     # From the widest one down: in a narrow one around 0, most segments could seem to be outliers.
     for tau in reversed(INTERCEPT_SDS[1:]):
-        prior = prior._replace(tau=tau)
-        for _ in range(_MEAN_STEPS):
-            mode = posterior_modes(sample, [prior])[0]
-            alike = 1 - _outlying(mode.log_marginal, outliers)
-            gradient = float(alike @ mode.intercepts) / tau**2 - prior.mean / MEAN_SD**2
-            curvature = float(alike @ (1 - mode.variances / tau**2)) / tau**2 + 1 / MEAN_SD**2
-            mean = prior.mean + gradient / curvature
-            prior = prior._replace(mean=mean, variance=1 / curvature)
+        prior = _with_mean(sample, prior._replace(tau=tau), outliers)
         priors.append(prior)
     return [Prior(0.0, 0.0), *reversed(priors)]
+
+
+def _of_modes(sample: SegmentProblem, prior: Prior, outliers: Floats) -> Prior:
+    """With the mean of posterior modes, with which the rates of all segments are right on average.
+
+    Where labels are few, modes are above posterior means as the log odds of mean rates are.
+    """
+    return _with_mean(sample, prior, outliers, of_modes=True) if prior.tau else prior
+
+
+def _with_mean(
+    sample: SegmentProblem, prior: Prior, outliers: Floats, *, of_modes: bool = False
+) -> Prior:
+    """With the most likely mean, by Newton's method.
+
+    The derivative of a segment's log marginal likelihood by the mean is the posterior mean of its
+    deviation over tau^2, and the second derivative is what the data leave of the prior's precision.
+    """
+    tau = prior.tau
+    for _ in range(_MEAN_STEPS):
+        mode = posterior_modes(sample, [prior])[0]
+        alike = 1 - _outlying(mode.log_marginal, outliers)
+        deviations = mode.intercepts if of_modes else mode.intercepts + mode.above
+        gradient = float(alike @ deviations) / tau**2 - prior.mean / MEAN_SD**2
+        curvature = float(alike @ (1 - mode.variances / tau**2)) / tau**2 + 1 / MEAN_SD**2
+        prior = prior._replace(mean=prior.mean + gradient / curvature, variance=1 / curvature)
+    return prior
 
 
 def _outlying(log_marginal: Floats, outliers: Floats) -> Floats:
@@ -407,73 +306,3 @@ def _possible_outliers(problem: SegmentProblem, mean: float, priors: Sequence[Pr
 
     share = _outlying(log_marginal(tau, mean), log_marginal(OUTLIER_SD, 0.0))
     return np.flatnonzero(share > _SMALLEST_SHARE)
-
-
-def posterior_modes(
-    problem: SegmentProblem, priors: Sequence[Prior], *, marginal: bool = True
-) -> list[Mode]:
-    """The posterior mode of every segment under each prior, in C if it was compiled.
-
-    Without `marginal`, the marginal likelihoods mean nothing.
-    """
-    if not native.READY:
-        return [mode_with_numpy(problem, prior) for prior in priors]
-    settings = np.array([prior[:3] for prior in priors])
-
-    def find(part: SegmentProblem) -> Floats:
-        result = np.empty((len(priors), 6, len(part)))
-        native.loops.segment_modes(*part.columns, settings, marginal, result)
-        return result
-
-    return [Mode(*modes) for modes in np.concatenate(problem.in_parts(find), axis=2)]
-
-
-def mode_with_numpy(problem: SegmentProblem, prior: Prior) -> Mode:
-    """The posterior mode of every segment by Newton's method with step halving."""
-    # In units of the prior's standard deviations, one of 0 needs no case of its own.
-    tau, kappa, mean, _ = prior
-
-    def penalized(at: Floats) -> Floats:
-        return problem.loss(mean + tau * at[0], kappa * at[1]) + (at**2).sum(axis=0) / 2
-
-    def derivatives(at: Floats) -> tuple[Floats, ...]:
-        g_a, g_c, h_aa, h_ac, h_cc = problem.derivatives(mean + tau * at[0], kappa * at[1])
-        gradient = (tau * g_a + at[0], kappa * g_c + at[1])
-        return (*gradient, 1 + tau**2 * h_aa, tau * kappa * h_ac, 1 + kappa**2 * h_cc)
-
-    at: Floats = np.zeros((2, len(problem)))
-    value = penalized(at)
-    for _ in range(_MAX_STEPS):
-        g_u, g_v, h_uu, h_uv, h_vv = derivatives(at)
-        steps = np.array([h_vv * g_u - h_uv * g_v, h_uu * g_v - h_uv * g_u])
-        steps /= h_uu * h_vv - h_uv**2
-        at, value, moved = _line_search(penalized, at, value, steps)
-        if moved < _TOLERANCE:
-            break
-    _, _, h_uu, h_uv, h_vv = derivatives(at)
-    determinant = h_uu * h_vv - h_uv**2
-    none = np.zeros(len(problem))
-    return Mode(
-        tau * at[0],
-        kappa * at[1],
-        tau**2 * h_vv / determinant,
-        kappa**2 * h_uu / determinant,
-        -tau * kappa * h_uv / determinant,
-        problem.loss(none, none) - value - np.log(determinant) / 2,
-    )
-
-
-def _line_search(
-    penalized: Callable[[Floats], Floats], at: Floats, value: Floats, steps: Floats
-) -> tuple[Floats, Floats, float]:
-    """Subtract each segment's step, halved until its loss does not increase."""
-    fractions = np.ones(at.shape[1])
-    for _ in range(_MAX_STEPS):
-        following = at - fractions * steps
-        after = penalized(following)
-        worse = after > value + 1e-12 * (1 + np.abs(value))
-        if not worse.any():
-            break
-        fractions[worse] /= 2
-    moved = float(np.abs(fractions * steps).max(initial=0.0))
-    return following, after, moved

@@ -21,13 +21,9 @@ from calibrank.maps.targets.numpy import NumpyTarget
 from calibrank.summary import Summary
 from calibrank.summary.by_segment import SegmentSums, bin_edges
 from calibrank.terms._feasible import feasible
-from calibrank.terms._shrinkage import (
-    Changes,
-    SegmentProblem,
-    common_slope,
-    shrunk_changes,
-    sums_of_runs,
-)
+from calibrank.terms._modes import SegmentProblem, sums_of_runs
+from calibrank.terms._nested import Family
+from calibrank.terms._shrinkage import Changes, common_slope, shrunk_changes
 from calibrank.terms.spec import Level
 
 # The slope of a segment is at least this fraction of the global one: higher scores stay better.
@@ -80,7 +76,7 @@ def fit_levels(
     # Slopes turn around the mean log odds, where they change the level of a segment least.
     center = float(leaves.total @ leaves.log_odds / leaves.total.sum())
     if start is None:
-        _, cells = _cells_of_depth(fitted, sums, leaves, 1)
+        _, cells = _cells_of_depth(fitted, sums, rows, 1)
         problem = cells.problem(cells.log_odds)
         slope = common_slope(problem, center, with_slopes=spec.slopes is not False)
         # Around the center, where levels are known best.
@@ -94,10 +90,13 @@ def fit_levels(
     for depth in range(1, len(columns) + 1):
         keys, cells = _cells_of_depth(fitted, sums, leaves, depth)
         if keys:
+            cells = cells.feasible
             parents = found.expected(keys, start)
             # Levels with a parent are expected to be like it.
-            changes = _changes(cells, parents, center, spec, with_mean=depth == 1)
-            if depth > 1:
+            family = Family.of(keys, spreads[0, depth - 2]) if depth > 1 else None
+            changes = _changes(cells, parents, center, spec, family)
+            if family is not None and changes.parents is not None:
+                found = found.with_moved(family.keys, *changes.parents)
                 changes = changes.with_errors_of(found.variances([key[:-1] for key in keys]))
             typical += changes.typical
             spreads[:, depth - 1] = changes.intercept_sd, changes.slope_sd
@@ -164,6 +163,15 @@ class LevelTable(NamedTuple):
         slopes = parents[1] + changes.slopes
         errors = (changes.errors, rows, changes.slope_errors, changes.covariances)
         return self.followed_by(keys, np.array([intercepts, slopes, *errors]))
+
+    def with_moved(self, keys: Sequence[Key], shifts: Floats, variances: Floats) -> LevelTable:
+        """With some of the levels moved at the center, where their variances increase."""
+        numbers = {key: number for number, key in enumerate(self.keys)}
+        places = [numbers[key] for key in keys]
+        table = self.table.copy()
+        table[0, places] += shifts
+        table[2, places] = np.sqrt(table[2, places] ** 2 + variances)
+        return self._replace(table=table)
 
     def followed_by(self, keys: list[Key], table: Floats) -> LevelTable:
         """These levels and then others."""
@@ -247,15 +255,17 @@ def _cells_of_depth(
     if not numbers:
         return [], leaves
     merged = sums.merged(np.array(rows), np.array(places))
-    return list(numbers), SegmentCells.of(fitted, merged).feasible
+    return list(numbers), SegmentCells.of(fitted, merged)
 
 
 def _changes(
-    cells: SegmentCells, parents: Floats, center: float, spec: Level, *, with_mean: bool
+    cells: SegmentCells, parents: Floats, center: float, spec: Level, family: Family | None
 ) -> Changes:
     """Changes of levels from their parents, whose order they keep: slopes are bounded."""
     problem = cells.problem(cells.changed_log_odds(*parents), center)
-    changes = shrunk_changes(problem, with_slopes=spec.slopes is not False, with_mean=with_mean)
+    changes = shrunk_changes(
+        problem, with_slopes=spec.slopes is not False, with_mean=family is None, family=family
+    )
     lowest = _SMALLEST_SLOPE - parents[1]
     chosen = np.flatnonzero(changes.slopes < lowest)
     if not len(chosen):
