@@ -305,8 +305,9 @@ def _columns(rows: ReportRows) -> Iterator[tuple[str, str, Categorical]]:
         popularity = _likes_in_other_folds(rows, rows.items)
         yield "Popularity of the item", note, _quantile_groups(popularity, "likes")
     if rows.users is not None:
+        activity = rows.users.counts()[rows.users.codes].astype(np.float64)
         note = "Groups by the number of rows that the user has in the table."
-        yield "Activity of the user", note, _by_activity(rows.users)
+        yield "Activity of the user", note, _quantile_groups(activity, "rows")
     for name, column in rows.segments.items():
         if isinstance(column, Categorical):
             yield name, "Values of the column.", _most_common(column)
@@ -323,24 +324,10 @@ def _likes_in_other_folds(rows: ReportRows, items: Categorical) -> Floats:
     return likes.sum(axis=1)[items.codes] - likes[items.codes, folds]
 
 
-def _by_activity(users: Categorical) -> Categorical:
-    """Group rows at the quintiles of their users' numbers of rows."""
-    # Users are sorted, and not rows: there are fewer.
-    counts = users.counts()
-    ordered = np.sort(counts)
-    groups = _groups_at_quintiles(
-        counts.astype(np.float64), np.repeat(ordered.astype(np.float64), ordered), "rows"
-    )
-    return Categorical(groups.codes[users.codes], groups.names)
-
-
 def _quantile_groups(values: Floats, unit: str) -> Categorical:
     """Group values at their quintiles; equal values share a group, NaN has its own."""
-    return _groups_at_quintiles(values, np.sort(values[~np.isnan(values)]), unit)
-
-
-def _groups_at_quintiles(values: Floats, known: Floats, unit: str) -> Categorical:
-    """Group values at the quintiles of others, which are in increasing order."""
+    missing = np.isnan(values)
+    known = np.sort(values[~missing])
     quantiles = np.arange(1, QUANTILE_GROUPS) / QUANTILE_GROUPS
     # Values that occur: no edge lies between equal ones.
     places = np.ceil(quantiles * (len(known) - 1)).astype(np.intp)
@@ -348,7 +335,7 @@ def _groups_at_quintiles(values: Floats, known: Floats, unit: str) -> Categorica
     codes = bins_between(edges, values)
     groups = np.split(known, np.searchsorted(known, edges))
     names = [_range_name(group, unit) if len(group) else "" for group in groups]
-    codes = np.where(np.isnan(values), len(names), codes).astype(np.intp)
+    codes = np.where(missing, len(names), codes).astype(np.intp)
     return Categorical(codes, [*names, MISSING])
 
 
