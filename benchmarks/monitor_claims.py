@@ -35,12 +35,18 @@ RARE = -3.6
 """Mean of the log odds for a rate of 5%; -1 is one of 31%."""
 
 
-def day_effects(rng: Rng, years: int, days: int = YEAR) -> np.ndarray:
+def day_effects(rng: Rng, years: int, days: int = YEAR, correlation: float = 0.7) -> np.ndarray:
     """Standard deviation 0.1, correlation 0.7 between days."""
     effects = 0.1 * rng.normal(size=(years, days))
+    new = np.sqrt(1 - correlation**2)
     for day in range(1, days):
-        effects[:, day] = 0.7 * effects[:, day - 1] + np.sqrt(1 - 0.7**2) * effects[:, day]
+        effects[:, day] = correlation * effects[:, day - 1] + new * effects[:, day]
     return effects
+
+
+def slow_effects(rng: Rng, years: int, days: int = YEAR) -> np.ndarray:
+    """The same with a correlation of 0.9."""
+    return day_effects(rng, years, days, 0.9)
 
 
 def weekday_pattern(rng: Rng, years: int, days: int = YEAR) -> np.ndarray:
@@ -221,7 +227,13 @@ def rows() -> Iterator[Row]:
         for fitted_on in MAPS:
             yield partial(false_alarms, no_change, labels, fitted_on)
     for labels in (10, 50, 400, 2_000, 5_000, 50_000):
-        for effects in (day_effects, weekday_pattern, weekly_items, fortnightly_items):
+        for effects in (
+            day_effects,
+            slow_effects,
+            weekday_pattern,
+            weekly_items,
+            fortnightly_items,
+        ):
             yield partial(false_alarms, effects, labels, 3_000)
     for labels in (10, 50, 400, 5_000):
         for effects in (no_change, day_effects, weekday_pattern, weekly_items):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from benchmarks.monitor_claims import slow_effects
 from scipy.stats import multivariate_normal
 
 from calibrank.monitor import Day
@@ -27,9 +28,15 @@ def log_start(series: Series, sums: np.ndarray, noise: np.ndarray, error: float)
 
     def density(offset: float) -> float:
         total = 0.0
-        for day, day_weight in ((0, 0.25), (0.07, 0.3), (0.15, 0.35), (0.4, 0.1)):
+        for day, persistence, day_weight in (
+            (0, 0.8, 0.2425),
+            (0.07, 0.8, 0.291),
+            (0.15, 0.8, 0.3395),
+            (0.4, 0.8, 0.097),
+            (0.12, 0.95, 0.03),
+        ):
             for weekday, weekday_weight in ((0, 0.7), (0.2, 0.3)):
-                spread = day**2 * 0.8**gaps + weekday**2 * (gaps % 7 == 0) + offset**2
+                spread = day**2 * persistence**gaps + weekday**2 * (gaps % 7 == 0) + offset**2
                 shared = spread * np.outer(series.information, series.information)
                 logs = multivariate_normal(cov=np.diag(noise) + shared).logpdf(sums)
                 total += day_weight * weekday_weight * np.exp(np.mean(logs))
@@ -104,6 +111,13 @@ def test_days_and_weeks_that_differ_are_no_change(persistence: int, labels: int)
     effects = np.repeat(0.07 * rng.normal(size=(YEARS, 364 // persistence)), persistence, axis=1)
     years = simulate(rng, YEARS, labels=labels, effects=effects)
     assert level_alarms(years.level, years.series[0]).any(axis=1).sum() <= 1
+
+
+def test_effects_that_go_on_for_weeks_are_mostly_no_change() -> None:
+    """With a correlation of 0.9, 37% of years had an alarm, and now 10%."""
+    effects = slow_effects(np.random.default_rng(12), 40)
+    years = simulate(np.random.default_rng(13), 40, labels=400, effects=effects)
+    assert level_alarms(years.level, years.series[0]).any(axis=1).mean() <= 0.2
 
 
 def test_a_weekday_pattern_is_no_change() -> None:
