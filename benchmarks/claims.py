@@ -19,7 +19,15 @@ from scipy.special import expit, logit, ndtr
 
 import calibrank as cr
 from calibrank.anchoring import PropensityModel, fit_with_sensitivity
-from calibrank.metrics import MCE, DebiasedECE, EqualMassECE, Metric, Miscalibration
+from calibrank.metrics import (
+    MCE,
+    CalibrationInTheLarge,
+    DebiasedECE,
+    EqualMassECE,
+    Metric,
+    Miscalibration,
+    multicalibration_test,
+)
 from calibrank.propensity import estimate_position
 
 TABLES = int(sys.argv[1]) if len(sys.argv) > 1 else 20
@@ -340,11 +348,53 @@ def sizes() -> None:
             line(claim, share, f"at most {level + 3 * np.sqrt(level / len(found)):.3f}")
 
 
+def sizes_with_propensities() -> None:
+    """The same where positives are seen with propensities of 0.05 to 1."""
+    for positives, rows in ((3, 400), (60, 1_000), (500, 10_000)):
+        rng = np.random.default_rng(3)
+        whole, by_segment = [], []
+        for _ in range(TABLES):
+            p = np.exp(rng.normal(size=rows))
+            p = np.minimum(positives * p / p.sum(), 0.9)
+            propensity = np.clip(rng.beta(0.6, 1, rows), 0.05, 1)
+            evidence = cr.ips((rng.random(rows) < p * propensity).astype(float), propensity)
+            segments = {"a": rng.integers(0, 5, rows), "b": rng.integers(0, 20, rows)}
+            whole.append(cr.calibration_test(p, evidence).p_value)
+            by_segment.append(multicalibration_test(p, evidence, segments).p_value)
+        for name, found in (("all pairs", whole), ("segments", by_segment)):
+            claim = f"{positives} liked pairs seen with propensities, {name}: rejected at 0.05"
+            line(claim, float(np.mean(np.array(found) <= 0.05)), "at most 0.05")
+
+
+def heavy_activity() -> None:
+    """Intervals where users have 2 to 150 rows, by a Pareto distribution of shape 1.1."""
+    metrics = (cr.LogLoss(), CalibrationInTheLarge())
+    for users in (15, 30):
+        rng = np.random.default_rng(5)
+        held = np.zeros(len(metrics))
+        truth = draw(np.random.default_rng(1), lambda p: p, 50_000)[0]
+        expected = (cr.LogLoss()(truth, cr.Evidence(truth, np.ones_like(truth))), 1.0)
+        for _ in range(2 * TABLES):
+            rows = np.minimum(2 + 3 * rng.pareto(1.1, users), 150).astype(int)
+            user = np.repeat(np.arange(users), rows)
+            p = expit(-1 + 0.7 * rng.normal(size=users)[user] + 0.7 * rng.normal(size=len(user)))
+            labels = draw_labels(rng, p, user)
+            for number, metric in enumerate(metrics):
+                found = cr.bootstrap(metric, p, labels, user, resamples=RESAMPLES)
+                held[number] += found.low <= expected[number] <= found.high
+        for metric, share in zip(metrics, held / (2 * TABLES), strict=True):
+            line(
+                f"Pareto activity, {users} users: {metric} in its 95% interval",
+                share,
+                "at least 0.85",
+            )
+
+
 PARTS: dict[str, tuple[Callable[[], None], ...]] = {
     "intervals": (intervals,),
     "segments": (segments,),
     "assumptions": (assumptions,),
-    "metrics": (sizes, debiased, coverage),
+    "metrics": (sizes, sizes_with_propensities, heavy_activity, debiased, coverage),
     "promises": (lambda: promises.simulate(5 * TABLES),),
     "monitor": (lambda: monitor_claims.main(TABLES),),
 }

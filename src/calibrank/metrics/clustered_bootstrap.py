@@ -85,9 +85,10 @@ def bootstrap(
     """Compute a metric and its confidence interval by resampling users.
 
     The interval is the basic (reflected) one; that of a calibration error, to which noise adds,
-    is a test of each true error, inverted. Both are widened for few users and where they would
-    not contain the value. The ends are NaN where some resample's metric is infinite. More than
-    2,048 users are put into as many clusters.
+    is a test of each true error, inverted. Both are widened for few users (of which one with most
+    rows leaves few), and where they would not contain the value. That of a ratio is of its
+    logarithm. The ends are NaN where some resample's metric is infinite. More than 2,048 users are
+    put into as many clusters.
 
     >>> from calibrank.metrics import LogLoss
     >>> bootstrap(LogLoss(), [0.5, 0.5, 0.5], [0, 1, 0], users=[1, 2, 3], resamples=20).low > 0.6
