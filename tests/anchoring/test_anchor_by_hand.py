@@ -171,9 +171,9 @@ def test_terms_move_the_rate_as_far_as_they_move_the_labelled_pairs(
     z = start.log_odds(scores)
     with_terms = np.average(expit(z - 1 + 3 * price), weights=weights)
     alone = np.average(expit(z), weights=weights)
-    move = _move_of_terms(with_term, scores, {"price": price}, weights)
+    move = _move_of_terms(with_term, start, scores, {"price": price}, weights)
     assert move == pytest.approx(logit(with_terms) - logit(alone))
-    assert _move_of_terms(start, scores, None, weights) == 0
+    assert _move_of_terms(start, start, scores, None, weights) == 0
     anchoring = Anchoring(5, 5.0, 1.0, 1.0, 1.0, 0.2, (0.1, 0.4), 0.3)
     moved = _moved(anchoring, 0.5, -1.0)
     rates = np.array([moved.rate, *moved.rate_range, moved.start_rate])
@@ -314,11 +314,14 @@ def test_a_map_is_the_posterior_of_its_weighted_labels(
     ends = np.concatenate([scores, shown, span])
     assert found.curve.knots[0] == pytest.approx(ends.min(), abs=1e-3 * np.ptp(ends))
     assert found.curve.knots[-1] == pytest.approx(ends.max(), abs=1e-3 * np.ptp(ends))
-    move = _move_of_terms(fitted, scores, columns, weights * total)
+    move = _move_of_terms(fitted, alone, scores, columns, weights * total)
     rate = population.mean(start.predict(population.grid))
     assert logit(anchoring.start_rate) == pytest.approx(logit(rate) + move)
     own, interval = _rate(curve, population)
-    move = _move_of_terms(found, scores, columns, weights * total)
+    # From the curve that the rate is of, not from the one that is fitted beside the term.
+    reached = _piecewise_curve(curve, float(ends.min()), float(ends.max()))
+    typical = cr.CalibrationMap(reached, found.record)
+    move = _move_of_terms(found, typical, scores, columns, weights * total)
     rates = logit(np.array([anchoring.rate, *anchoring.rate_range]))
     np.testing.assert_allclose(rates, logit(np.array([own, *interval])) + move)
     loss = cr.LogLoss()(found.predict(scores, columns), cr.Evidence(labels.positive, labels.total))

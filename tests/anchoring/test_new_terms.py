@@ -217,3 +217,21 @@ def test_ids_that_are_not_in_the_log_have_no_positives() -> None:
     assert np.expm1(found["user_activity"]) == pytest.approx([2, 0, 0])
     with pytest.raises(cr.CalibrankError, match="items must be ids as in the log"):
         count_columns(log, users=["a"], items=["2"])
+
+
+def test_the_rate_is_that_of_the_map_with_the_terms_that_labels_add() -> None:
+    """Terms are fitted with the curve: the mean over pairs stays, and so does the rate."""
+    rng = np.random.default_rng(2)
+    popularity = rng.normal(size=20_000)
+    scores = 0.5 * popularity + rng.normal(size=20_000)
+    truth = expit(0.5 * scores + 1.2 * popularity - 1.8)
+    biased = cr.Gaussian().fit(scores, (rng.random(20_000) < expit(scores - 3)).astype(float))
+    shown = slice(0, 2_000)
+    labels = (rng.random(2_000) < truth[shown]).astype(float)
+    given = {"item_popularity": popularity[shown]}
+    anchored = cr.anchor(biased, scores[shown], labels, given, population=scores)
+    found = anchored.record.anchoring
+    assert found is not None
+    assert found.rate_range is not None
+    assert found.rate_range[0] < truth.mean() < found.rate_range[1]
+    assert found.rate == pytest.approx(anchored.predict(scores[shown], given).mean(), abs=0.01)

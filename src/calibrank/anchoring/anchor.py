@@ -151,7 +151,9 @@ def anchor(
     start = Anchored(fitted, piecewise, record, curve.term_factor)
     result = anchored_terms(start, terms, shown, evidence, columns, population)
     loss = LogLoss()(result.predict(shown, columns), evidence)
-    moves = [_move_of_terms(each, shown, columns, total) for each in (result, fitted)]
+    # Terms are fitted with the curve, which is another one then: the rate is of that before.
+    pairs_of_maps = ((result, start.curve), (fitted, alone))
+    moves = [_move_of_terms(*maps, shown, columns, total) for maps in pairs_of_maps]
     anchoring = _moved(anchoring, *moves)
     return replace(result, record=replace(result.record, loss=loss, anchoring=anchoring))
 
@@ -175,13 +177,13 @@ def _record_of(
     )
 
 
-def _move_of_terms(each: CalibrationMap, shown: Floats, columns: Any, total: Floats) -> float:
-    """How far a map's terms move the log odds of its mean probability, over the labelled pairs."""
+def _move_of_terms(
+    each: CalibrationMap, curve: CalibrationMap, shown: Floats, columns: Any, total: Floats
+) -> float:
+    """How far the log odds of a map's mean probability over labelled pairs are from a curve's."""
     if not each.terms:
         return 0.0
-    pair = np.average(
-        [each.predict(shown, columns), each.without_terms().predict(shown)], axis=1, weights=total
-    )
+    pair = np.average([each.predict(shown, columns), curve.predict(shown)], axis=1, weights=total)
     whole, alone = logit(pair.clip(1e-9, 1 - 1e-9))
     return float(whole - alone)
 
