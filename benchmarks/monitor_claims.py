@@ -128,7 +128,7 @@ def false_alarms(
     by_kind = ", ".join(f"{share:.1%}" for share in found.mean(axis=0))
     name = f"{effects.__name__}, map of {fitted_on}, {labels} a day"
     name += ", second year" if later else ""
-    allowed = "-" if effects is fortnightly_items else "5%"
+    allowed = "-" if effects in (fortnightly_items, slow_effects) else "5%"
     error = np.sqrt(rate * (1 - rate) / years)
     return f"{name} | {rate:.1%} +- {error:.1%} ({by_kind}) | {allowed}"
 
