@@ -40,8 +40,10 @@ _SMALLEST_SHARE = 0.01
 _LOG_OUTLIER = float(np.log(OUTLIER_PROBABILITY))
 _LOG_ALIKE = float(np.log1p(-OUTLIER_PROBABILITY))
 
-# The grid is weighted by at most this many segments, evenly chosen: more change nothing.
+# The grid is weighted by at most this many segments, evenly chosen: more change nothing. Of those
+# with many cells fewer are enough, as each tells more.
 _MOST_SEGMENTS = 2048
+_MOST_CELLS = 2**16
 # Points of the grid with less than this weight are left out.
 _SMALLEST_WEIGHT = 0.01
 # Steps to the mean at each point of the grid, from that of its neighbour.
@@ -109,9 +111,9 @@ def shrunk_changes(
 
     Without a mean, intercepts shrink towards 0, or towards parents, which move.
     """
-    sample = _sample(problem, len(problem), _MOST_SEGMENTS)
     # So many segments does one of the sample stand for.
-    step = max(1, -(-len(problem) // _MOST_SEGMENTS))
+    step = max(_step(len(problem), _MOST_SEGMENTS), _step(len(problem.x), _MOST_CELLS))
+    sample = _sample(problem, step)
     slope_sds = SLOPE_SDS if with_slopes else (0.0,)
     wide = posterior_modes(sample, [Prior(OUTLIER_SD, kappa) for kappa in slope_sds])
     priors = [Prior(tau, 0.0) for tau in INTERCEPT_SDS]
@@ -155,9 +157,9 @@ def common_slope(problem: SegmentProblem, center: float, *, with_slopes: bool) -
     Weighted positives may be above the total. The prior is that of rates of at most 1, as the loss
     has a lower bound then; the mean is that of all mass where it is, as moving it makes it flatter.
     """
-    many = _sample(problem, len(problem.x), _CELLS_OF_SLOPE)
+    many = _sample(problem, _step(len(problem.x), _CELLS_OF_SLOPE))
     many = replace(many, x=many.x - center)
-    few = _sample(many, len(many), _SEGMENTS_OF_SLOPE)
+    few = _sample(many, _step(len(many), _SEGMENTS_OF_SLOPE))
     rates = replace(few, positive=feasible(few.positive, few.total, few.starts))
     slope = 0.0
     for part in (few, many):
@@ -190,7 +192,7 @@ def _mean_slope(problem: SegmentProblem, slope: float, prior: Prior) -> float:
 def _most_likely(problem: SegmentProblem, *, with_slopes: bool) -> Prior:
     """The prior with the largest marginal likelihood, of those with differing slopes."""
     outliers = posterior_modes(problem, [Prior(OUTLIER_SD, 0.0)])[0].log_marginal
-    slope_sds = SLOPE_SDS[1:] if with_slopes else SLOPE_SDS[1:2]
+    slope_sds = SLOPE_SDS[1::2] if with_slopes else SLOPE_SDS[1:2]
     priors = _with_means(problem, outliers)
     grid = [prior._replace(kappa=kappa) for kappa in slope_sds for prior in priors]
     totals = []
@@ -200,12 +202,13 @@ def _most_likely(problem: SegmentProblem, *, with_slopes: bool) -> Prior:
     return _of_modes(problem, grid[int(np.argmax(totals))], outliers)
 
 
-def _sample(problem: SegmentProblem, size: int, most: int) -> SegmentProblem:
-    """One of so many segments that at most `most` remain of `size`.
+def _step(size: int, most: int) -> int:
+    """One of how many to take so that at most so many remain."""
+    return max(1, -(-size // most))
 
-    They are chosen by a number of their own: the order of rows changes nothing.
-    """
-    step = max(1, -(-size // most))
+
+def _sample(problem: SegmentProblem, step: int) -> SegmentProblem:
+    """One of so many segments, chosen by a number of their own, not by the order of rows."""
     if step == 1:
         return problem
     numbers = problem.in_parts(lambda part: sums_of_runs(part.total * part.offset, part.starts))
