@@ -15,6 +15,7 @@ from calibrank.metrics import (
     ReleasedECE,
     ReleasedMCE,
 )
+from calibrank.metrics.ranking import UserMean
 
 
 def test_a_probability_of_1_belongs_to_the_last_bin() -> None:
@@ -73,7 +74,10 @@ def reweighted_interval(
         counts = np.bincount(rng.integers(size, size=size), minlength=size)
         evidence = cr.naive(labels, weights=counts[users])
         replicates.append(metric(probabilities, evidence, users))
-    # Student's quantiles, and the variance of a sample: there are few users.
+    # Student's quantiles, and the variance of a sample: there are few users. The metrics of lists
+    # have none for users without a positive.
+    if isinstance(metric, UserMean):
+        size = len(np.unique(users[labels > 0]))
     upper = (1 + level) / 2
     factor = student.ppf(upper, size - 1) / norm.ppf(upper) * np.sqrt(size / (size - 1))
     low, high = (np.quantile(replicates, [1 - upper, upper]) - value) * factor
