@@ -149,7 +149,9 @@ class PanelSums:
         self._additive = {kind: ClusterSums(kind, n_clusters) for kind in kinds}
         # All binned metrics are computed from the sums of any of them.
         self._log_odds = ClusterSums(MISCALIBRATION, n_clusters)
-        self._variances = np.zeros((3, LOG_ODDS_BINS))
+        self._variances = np.zeros((2, LOG_ODDS_BINS))
+        # Only of evidence whose labels cannot be drawn.
+        self._by_inverse = np.zeros(LOG_ODDS_BINS)
         self._positive_masses = np.zeros(3)
         self._can_draw = True
 
@@ -162,29 +164,27 @@ class PanelSums:
         for sums in self._additive.values():
             sums.add(probabilities, evidence, clusters)
         self._log_odds.add(probabilities, evidence, clusters)
-        self._can_draw &= evidence.kind in MODEL_KINDS
         residuals = evidence.positive - evidence.total * probabilities
         bins = log_odds_bins(probabilities)
-        self._positive_masses += PositiveMasses.of(evidence)
-        of_rows = (
-            row_variances(probabilities, evidence),
-            residuals**2,
-            evidence.total**2 * probabilities,
-        )
+        of_rows = (row_variances(probabilities, evidence), residuals**2)
         self._variances += [add_up(bins, each, LOG_ODDS_BINS) for each in of_rows]
+        if evidence.kind not in MODEL_KINDS:
+            self._can_draw = False
+            self._positive_masses += PositiveMasses.of(evidence)
+            self._by_inverse += add_up(bins, evidence.total**2 * probabilities, LOG_ODDS_BINS)
 
     def calibration_test(self) -> CalibrationTest:
         """Test calibration as `calibration_test` does, with probabilities pooled by log odds."""
         sums = self._log_odds.result()
         filled = sums[:, 1].any(axis=0)
         sums = sums[:, :, filled]
-        variances, squares, by_inverse = self._variances[:, filled]
+        variances, squares = self._variances[:, filled]
         probabilities, evidence = pooled_bins(sums.sum(axis=0))
         basis = score_functions(probabilities, evidence.total)
         scores = (sums[:, 0] - sums[:, 2]) @ basis
         if not self._can_draw:
             masses = PositiveMasses(*self._positive_masses.tolist())
-            variances = variances + (masses.mean_inverse - 1) * by_inverse
+            variances = variances + (masses.mean_inverse - 1) * self._by_inverse[filled]
             return weighted_score_test(scores, Functions(basis, variances, variances), masses)
         functions = Functions(basis, variances, squares)
         # A row's weight: rows of weight w have a variance of w^2 p (1 - p).
