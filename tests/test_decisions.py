@@ -198,7 +198,7 @@ def test_too_few_users_are_told_how_many_are_needed() -> None:
     few = cr.control([0.9] * 10, [1] * 10, range(10), Recall(0.8))
     assert few.best is None
     assert few.needed == fewest_users(0.2, 1 - 0.95)
-    assert f"10 users are too few: about {few.needed} or more are needed." in str(few)
+    assert f"10 users are too few: at least {few.needed} are needed, and often" in str(few)
     enough = range(few.needed)
     assert cr.control([0.9] * few.needed, [1] * few.needed, enough, Recall(0.8)).best
 

@@ -78,7 +78,10 @@ class Guarantee:
 
     @property
     def needed(self) -> int | None:
-        """Without a cut: about how many users are needed; None if these labels break a promise."""
+        """Without a cut: how many users are needed at least; None if these labels break a promise.
+
+        The cut that needs fewest is lucky in these labels: with so many users there is often none.
+        """
         fewest = min(point.needed for point in self.curve)
         if self.best or np.isinf(fewest):
             return None
@@ -165,8 +168,8 @@ class Guarantee:
         start = f"No cut promises with {self.confidence:.0%} confidence that {promised}."
         if self.needed is not None:
             return (
-                f"{start} {self.users:,} {self.units} are too few: about {self.needed:,} or more "
-                "are needed."
+                f"{start} {self.users:,} {self.units} are too few: at least {self.needed:,} are "
+                "needed, and often several times as many."
             )
         return f"{start} In these labels, {'; '.join(self._best_of_each())}."
 
