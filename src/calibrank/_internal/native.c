@@ -83,6 +83,9 @@ static inline double value_at(const void *column, int type, size_t row) {
                 INTEGER bits;                                                                      \
                 memcpy(&bits, offsets + row, sizeof bits);                                         \
                 if ((INTEGER)(((bits & unsigned_bits) >> shift) - offset) < smallest) {            \
+                    /* NaN and infinity, by their bits: they have no bin. */                        \
+                    const INTEGER powers = (bits & unsigned_bits) >> (SIGN_BIT == 31 ? 23 : 52);   \
+                    if (powers == (SIGN_BIT == 31 ? 0xFF : 0x7FF)) return OUTSIDE;                 \
                     const double scaled = ldexp(fabs((double)offsets[row]), exponent);             \
                     if (scaled >= (double)unsigned_bits) return OUTSIDE;                           \
                     bins[row] = (INTEGER)(((INTEGER)scaled ^ (bits >> SIGN_BIT)) - first);         \
