@@ -83,7 +83,7 @@ static inline double value_at(const void *column, int type, size_t row) {
                 INTEGER bits;                                                                      \
                 memcpy(&bits, offsets + row, sizeof bits);                                         \
                 if ((INTEGER)(((bits & unsigned_bits) >> shift) - offset) < smallest) {            \
-                    /* NaN and infinity, by their bits: they have no bin. */                        \
+                    /* NaN and infinity, by their bits: they have no bin. */                       \
                     const INTEGER powers = (bits & unsigned_bits) >> (SIGN_BIT == 31 ? 23 : 52);   \
                     if (powers == (SIGN_BIT == 31 ? 0xFF : 0x7FF)) return OUTSIDE;                 \
                     const double scaled = ldexp(fabs((double)offsets[row]), exponent);             \
