@@ -143,6 +143,7 @@ def assumptions() -> None:
     rates_of_all_pairs()
     wrong_range()
     bands()
+    plans()
 
 
 def personalised() -> None:
@@ -263,6 +264,25 @@ def bands() -> None:
         rate = "a known" if known else "an assumed"
         claim = f"band of {rate} rate, exposure rises with the score: holds the truth"
         line(claim, float(np.mean(held)), "at least 0.95")
+
+
+def plans() -> None:
+    """Planned and found error after 30 labels, where the log has the right shape and where not."""
+    for name, bend in (("right", 0.0), ("too steep", 0.3)):
+        planned, found = [], []
+        for seed in range(max(TABLES // 4, 2)):
+            rng = np.random.default_rng(seed)
+            scores, liked = draw_rows(rng, lambda s: -2 + 0.7 * s, 50_000)
+            exposure = np.tile(np.maximum(np.arange(1, 501) ** -0.7, 0.02), 100)
+            seen = rng.random(len(scores)) < expit(logit(0.5 * exposure) + bend * scores)
+            given = (scores, liked * seen, exposure)
+            fitted = fit_with_sensitivity(cr.Gaussian(), *given, PropensityModel(power=1, clip=0))
+            planned.append(cr.plan_labels(fitted, scores, (30,), seed=seed)[0].error)
+            drawn = rng.choice(len(scores), 30, replace=False)
+            anchored = cr.anchor(fitted, scores[drawn], liked[drawn], population=scores)
+            found.append(np.abs(anchored.predict(scores) - expit(0.7 * scores - 2)).mean())
+        claim = f"plan of 30 labels, the log's shape is {name}: error found over planned"
+        line(claim, float(np.mean(found) / np.mean(planned)), "at most 1.8")
 
 
 Truth = Callable[[np.ndarray], np.ndarray]
